@@ -1,0 +1,192 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cistern/status.h"
+
+// cistern's client library: find, load and store KV blocks of a cluster from inside an inference server.
+//
+// Promises: bytes that a call reports as OK were checked (key, fingerprint, generation, CRC-32C) after they arrived; every
+// call ends by its deadline with a result for every page; a dead, slow or full cache is a miss, never an exception.
+namespace cistern {
+
+// The outcome for one page or part; the same values as on the wire.
+enum class PageResult : uint8_t {
+  kOk = 0, kMiss = 1, kLayout = 2, kStale = 3, kLeaseExpired = 4, kCorrupt = 5, kNoSpace = 6, kBusy = 7, kTooLarge = 8,
+  kExists = 9, kDenied = 10, kDeadline = 11, kPeerGone = 12, kCancelled = 13, kInvalid = 14, kWrongShard = 15,
+  kBreakerOpen = 16,
+};
+const char* PageResultName(PageResult result);
+
+struct ClientOptions {
+  std::string router = "127.0.0.1:7400";  // HOST:PORT
+  std::string transport = "auto";         // "auto", "map" (same host only) or "socket"
+  std::string tenant;                     // Empty: "default"
+  bool spin = false;                      // Burn the calling thread while waiting, for lowest latency.
+  std::chrono::milliseconds default_deadline{2000};
+  std::chrono::milliseconds connect_deadline{5000};  // For Connect itself: the first map and ticket.
+  std::chrono::milliseconds lease_ttl{2000};         // At most 30 s.
+  size_t window_bytes = size_t{64} << 20;            // Put window shared with nodes on this host; memory of AllocateBuffer.
+  uint32_t breaker_failures = 5;                     // Failures in a row that open a peer's breaker.
+  std::chrono::milliseconds breaker_retry{500};
+  std::chrono::milliseconds negative_ttl{1000};      // How long a dead peer's blocks count as misses without asking.
+};
+
+// What bytes a block has. All fields but `model` are part of every key.
+struct Layout {
+  std::string model;
+  uint32_t block_tokens = 0;     // Tokens a block.
+  uint32_t part_bytes = 0;       // Bytes of one part, 1 B to 4 MiB.
+  uint16_t slices = 1;           // Head ranges that TP ranks take whole.
+  uint16_t spans = 1;            // Layer ranges.
+  std::string dtype = "opaque";  // "bf16", "fp16", "e4m3", ...
+  std::string geometry;          // Anything else that makes bytes differ, as the caller writes it.
+  std::array<uint8_t, 32> compute_digest{};  // Model config, weights, quantisation.
+};
+
+struct Extra {
+  enum class Kind : uint8_t { kLora = 1, kContent = 2, kPromptEmbedding = 3, kSalt = 4 };
+  Kind kind = Kind::kSalt;
+  uint32_t block = 0;   // The block it applies to (and, by the chain, all after it).
+  uint32_t offset = 0;  // Token offset in the block, kContent only.
+  std::string value;
+};
+
+// The hashed blocks of one token sequence. Cheap to copy (shared, immutable).
+class Chain {
+ public:
+  Chain() = default;
+  uint32_t blocks() const;
+  const Layout& layout() const;
+  std::array<uint8_t, 32> hash(uint32_t block) const;
+  uint64_t fingerprint(uint32_t block) const;
+  struct Rep;  // Internal.
+  explicit Chain(std::shared_ptr<const Rep> rep) : rep_(std::move(rep)) {}
+  const Rep* rep() const { return rep_.get(); }
+
+ private:
+  std::shared_ptr<const Rep> rep_;
+};
+
+struct Piece {
+  void* data = nullptr;
+  size_t bytes = 0;
+};
+struct ConstPiece {
+  const void* data = nullptr;
+  size_t bytes = 0;
+};
+// Where one block's bytes go (its parts in slice-major, span order, one after the other), as one or several pieces.
+struct Page {
+  std::vector<Piece> pieces;
+  Page() = default;
+  Page(void* data, size_t bytes) : pieces{{data, bytes}} {}
+};
+struct ConstPage {
+  std::vector<ConstPiece> pieces;
+  ConstPage() = default;
+  ConstPage(const void* data, size_t bytes) : pieces{{data, bytes}} {}
+};
+
+struct CallOptions {
+  std::chrono::milliseconds deadline{0};  // 0: ClientOptions::default_deadline.
+  uint16_t slice_first = 0;               // The slices this reader or writer has; count 0 means all.
+  uint16_t slice_count = 0;
+};
+
+// A hit: leading blocks that are cached, leased until released or the lease ends. Release it; dropping the last copy does too.
+class Hit {
+ public:
+  Hit() = default;
+  uint32_t blocks() const;             // Length of the hit in blocks; 0 is a miss.
+  PageResult stopped_by() const;       // Why the next block did not count; kOk when the whole chain hit.
+  std::string owner(uint32_t block) const;  // Node id that serves this block.
+  struct Rep;  // Internal.
+  explicit Hit(std::shared_ptr<Rep> rep) : rep_(std::move(rep)) {}
+  Rep* rep() const { return rep_.get(); }
+
+ private:
+  std::shared_ptr<Rep> rep_;
+};
+
+struct LoadReport {
+  Status status;                   // OK also when pages failed; see pages.
+  uint32_t hit_blocks = 0;         // Fetch: blocks found. Load: blocks asked.
+  std::vector<PageResult> pages;   // One per page asked.
+  uint64_t bytes = 0;              // Verified bytes delivered.
+  uint32_t ok_pages() const { uint32_t n = 0; for (PageResult r : pages) n += r == PageResult::kOk; return n; }
+};
+struct StoreReport {
+  Status status;
+  std::vector<PageResult> pages;   // kOk: visible now. kExists: it was there. Others: not stored.
+  uint64_t bytes = 0;              // Written, without kExists.
+};
+
+using CallId = uint64_t;
+
+// Thread-safe: any thread may submit, poll or wait. There is no thread inside the data path: whoever waits or polls drives
+// it, and callbacks run on that thread, outside the client's lock. (One background thread follows the router.)
+class Client {
+ public:
+  static Result<std::unique_ptr<Client>> Connect(const ClientOptions& options);
+  ~Client();  // Ends what is outstanding with kCancelled, fences every peer, then frees.
+
+  // Hashes whole blocks of `tokens`; a part-filled last block is left out. InvalidArgument names the bad field.
+  Result<Chain> MakeChain(const Layout& layout, std::span<const uint32_t> tokens, std::span<const Extra> extras = {});
+  // A longer chain that shares `prefix`: hashes only what is new.
+  Result<Chain> ExtendChain(const Chain& prefix, std::span<const uint32_t> more_tokens, std::span<const Extra> extras = {});
+
+  // --- asynchronous calls: done runs exactly once. Memory named by pages belongs to the client until then.
+  // Leading blocks present, no lease.
+  CallId Lookup(const Chain& chain, const CallOptions& options, std::function<void(Status, uint32_t blocks)> done);
+  CallId Plan(const Chain& chain, const CallOptions& options, std::function<void(Status, Hit)> done);
+  // Loads blocks [first, first + pages.size()) of a hit.
+  CallId Load(const Hit& hit, uint32_t first, std::span<const Page> pages, const CallOptions& options,
+              std::function<void(LoadReport)> done);
+  // Plan and Load in one, one round trip where the path allows; leaves no lease. Page i takes block i.
+  CallId Fetch(const Chain& chain, std::span<const Page> pages, const CallOptions& options,
+               std::function<void(LoadReport)> done);
+  // Stores blocks [first, first + pages.size()) of the chain; done when each is visible or refused.
+  CallId Store(const Chain& chain, uint32_t first, std::span<const ConstPage> pages, const CallOptions& options,
+               std::function<void(StoreReport)> done);
+  void Release(const Hit& hit);
+  // The call ends with kCancelled for what had not arrived; its memory is free when done has run.
+  void Cancel(CallId call);
+
+  // --- the same, waiting.
+  Result<uint32_t> LookupWait(const Chain& chain, const CallOptions& options = {});
+  Result<Hit> PlanWait(const Chain& chain, const CallOptions& options = {});
+  LoadReport LoadWait(const Hit& hit, uint32_t first, std::span<const Page> pages, const CallOptions& options = {});
+  LoadReport FetchWait(const Chain& chain, std::span<const Page> pages, const CallOptions& options = {});
+  StoreReport StoreWait(const Chain& chain, uint32_t first, std::span<const ConstPage> pages, const CallOptions& options = {});
+
+  // Drives transfers and deadlines; true if anything happened. Call it when event_fd() is readable, or in a loop.
+  bool Poll();
+  // Readable (level-triggered) when Poll would find work, including deadlines.
+  int event_fd() const;
+
+  // Memory inside the put window: stores from it go to nodes on this host without a copy by the client.
+  // Null when the window has no room. Frees with FreeBuffer or the client.
+  void* AllocateBuffer(size_t bytes);
+  void FreeBuffer(void* buffer);
+
+  // For metrics: exact counters by name, e.g. "client_hit_blocks_total", "client_breaker_open_total".
+  std::vector<std::pair<std::string, uint64_t>> Counters() const;
+
+  struct Impl;  // Internal; the CLI looks inside.
+  Impl* impl() const { return impl_.get(); }
+
+ private:
+  explicit Client(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cistern
