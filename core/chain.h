@@ -48,7 +48,7 @@ class ChainHasher {
   void ResumeAfter(const BlockHash& previous);
   // tokens: exactly one block. extras: sorted by the caller; order matters.
   BlockKey Append(absl::Span<const uint32_t> tokens, absl::Span<const Extra> extras = {});
-  // Whole blocks of `tokens`; a part-filled last block is left out.
+  // Appends the keys of whole blocks of `tokens` to `out` (which is not cleared); a part-filled last block is left out.
   void AppendAll(absl::Span<const uint32_t> tokens, uint32_t block_tokens, std::vector<BlockKey>& out);
   const BlockHash& root() const;
 

@@ -1,0 +1,147 @@
+#include "core/chain.h"
+
+#include <openssl/evp.h>
+
+#include <atomic>
+#include <cstring>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "core/bytes.h"
+#include "core/check.h"
+
+namespace cistern {
+namespace {
+
+// Field tags. A frame is a list of fields, each `tag (1) length (4, little-endian) bytes`, so a frame can be
+// read back in one way only and no two field lists give the same bytes. Never renumber.
+enum class Tag : uint8_t {
+  kDomain = 1,
+  kLayout = 2,
+  kNamespaceSecret = 3,
+  kComputeDigest = 4,
+  kWeightsEpoch = 5,
+  kPrevious = 6,
+  kTokens = 7,
+  kExtraBase = 16,  // + Extra::Kind; the value is the offset (4) and the extra's bytes.
+};
+constexpr char kDomain[] = "cistern/1";
+constexpr size_t kFieldHeadBytes = 5;
+constexpr size_t kDigestBytes = 32;
+// Where a block's fields begin: the previous hash first, so what the fingerprint covers is one range behind
+// it.
+constexpr size_t kPreviousAt = kFieldHeadBytes;
+constexpr size_t kContentAt = kPreviousAt + kDigestBytes;
+// DESIGN §3: a plain 16-token block takes two SHA-256 compressions, with 9 bytes of SHA-256's own padding.
+static_assert(kContentAt + kFieldHeadBytes + 16 * sizeof(uint32_t) + 9 <= 128);
+
+std::atomic<bool> constant_hash_for_test{false};
+
+uint8_t* PutHead(uint8_t* at, Tag tag, size_t bytes) {
+  *at = static_cast<uint8_t>(tag);
+  StoreLe<uint32_t>(at + 1, static_cast<uint32_t>(bytes));
+  return at + kFieldHeadBytes;
+}
+
+uint8_t* PutField(uint8_t* at, Tag tag, const void* data, size_t bytes) {
+  at = PutHead(at, tag, bytes);
+  if (bytes > 0) std::memcpy(at, data, bytes);
+  return at + bytes;
+}
+
+size_t ExtrasBytes(absl::Span<const Extra> extras) {
+  size_t bytes = 0;
+  for (const Extra& extra : extras) bytes += kFieldHeadBytes + sizeof(uint32_t) + extra.value.size();
+  return bytes;
+}
+
+uint8_t* PutExtra(uint8_t* at, const Extra& extra) {
+  const auto tag = static_cast<Tag>(static_cast<uint8_t>(Tag::kExtraBase) + static_cast<uint8_t>(extra.kind));
+  at = PutHead(at, tag, sizeof(uint32_t) + extra.value.size());
+  StoreLe<uint32_t>(at, extra.offset);
+  at += sizeof(uint32_t);
+  if (!extra.value.empty()) std::memcpy(at, extra.value.data(), extra.value.size());
+  return at + extra.value.size();
+}
+
+}  // namespace
+
+// The digest and its context are fetched once: one-shot calls cost three times the hashing itself.
+struct ChainHasher::Impl {
+  EVP_MD* md = nullptr;
+  EVP_MD_CTX* context = nullptr;
+  BlockHash root;
+  std::vector<uint8_t>
+      frame;  // Grows to the largest block seen; its previous-hash field is the chain's state.
+
+  Impl() : md(EVP_MD_fetch(nullptr, "SHA256", nullptr)), context(EVP_MD_CTX_new()) {
+    CISTERN_CHECK(md != nullptr && context != nullptr);
+    CISTERN_CHECK(EVP_DigestInit_ex2(context, md, nullptr) == 1);
+  }
+  ~Impl() {
+    EVP_MD_CTX_free(context);
+    EVP_MD_free(md);
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  void Digest(const uint8_t* data, size_t bytes, uint8_t* out) {
+    CISTERN_CHECK(EVP_DigestInit_ex2(context, nullptr, nullptr) == 1);
+    CISTERN_CHECK(EVP_DigestUpdate(context, data, bytes) == 1);
+    CISTERN_CHECK(EVP_DigestFinal_ex(context, out, nullptr) == 1);
+  }
+  uint8_t* previous() { return frame.data() + kPreviousAt; }
+};
+
+ChainHasher::ChainHasher(const ChainRoot& root) : impl_(std::make_unique<Impl>()) {
+  std::array<uint8_t, 256> buffer;
+  uint8_t* at = PutField(buffer.data(), Tag::kDomain, kDomain, sizeof(kDomain) - 1);
+  at = PutField(at, Tag::kLayout, root.layout.bytes.data(), root.layout.bytes.size());
+  at = PutField(at, Tag::kNamespaceSecret, root.namespace_secret.data(), root.namespace_secret.size());
+  at = PutField(at, Tag::kComputeDigest, root.compute_digest.data(), root.compute_digest.size());
+  at = PutField(at, Tag::kWeightsEpoch, &root.weights_epoch, sizeof(root.weights_epoch));
+  impl_->Digest(buffer.data(), static_cast<size_t>(at - buffer.data()), impl_->root.bytes.data());
+  impl_->frame.resize(kContentAt);
+  PutHead(impl_->frame.data(), Tag::kPrevious, kDigestBytes);
+  Reset();
+}
+
+ChainHasher::~ChainHasher() = default;
+
+void ChainHasher::Reset() { ResumeAfter(impl_->root); }
+
+void ChainHasher::ResumeAfter(const BlockHash& previous) {
+  std::memcpy(impl_->previous(), previous.bytes.data(), kDigestBytes);
+}
+
+BlockKey ChainHasher::Append(absl::Span<const uint32_t> tokens, absl::Span<const Extra> extras) {
+  const size_t token_bytes = tokens.size() * sizeof(uint32_t);
+  const size_t frame_bytes = kContentAt + kFieldHeadBytes + token_bytes + ExtrasBytes(extras);
+  if (impl_->frame.size() < frame_bytes) impl_->frame.resize(frame_bytes);
+  uint8_t* at = PutField(impl_->frame.data() + kContentAt, Tag::kTokens, tokens.data(), token_bytes);
+  for (const Extra& extra : extras) at = PutExtra(at, extra);
+
+  BlockKey key;
+  key.fingerprint = XXH3_64bits(impl_->frame.data() + kContentAt, frame_bytes - kContentAt);
+  impl_->Digest(impl_->frame.data(), frame_bytes, impl_->previous());
+  if (constant_hash_for_test.load(std::memory_order_relaxed)) [[unlikely]] {
+    std::memset(impl_->previous(), 0x5a, kDigestBytes);
+  }
+  std::memcpy(key.hash.bytes.data(), impl_->previous(), kDigestBytes);
+  return key;
+}
+
+void ChainHasher::AppendAll(absl::Span<const uint32_t> tokens, uint32_t block_tokens,
+                            std::vector<BlockKey>& out) {
+  CISTERN_CHECK(block_tokens > 0);
+  const size_t blocks = tokens.size() / block_tokens;
+  if (out.empty()) out.reserve(blocks);
+  for (size_t i = 0; i < blocks; ++i) out.push_back(Append(tokens.subspan(i * block_tokens, block_tokens)));
+}
+
+const BlockHash& ChainHasher::root() const { return impl_->root; }
+
+void SetConstantBlockHashForTest(bool on) { constant_hash_for_test.store(on, std::memory_order_relaxed); }
+
+}  // namespace cistern
