@@ -1,0 +1,110 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/clock.h"
+#include "core/cluster_map.h"
+#include "core/random.h"
+#include "core/ticket.h"
+#include "proto/control.h"
+#include "router/state_store.h"
+
+namespace cistern {
+
+inline constexpr uint32_t kHeartbeatMs = 500;
+inline constexpr Nanos kNodeSilentMax = 3 * kSecond;  // Without a heartbeat for this long a node is gone.
+inline constexpr Nanos kRestartGrace =
+    6 * kSecond;  // The same, for nodes that a restarted router has not heard yet.
+inline constexpr Nanos kMoveOpen = 60 * kSecond;  // How long clients go on asking the owners before a change.
+inline constexpr int64_t kTicketLifeSeconds = 12 * 3600;
+inline constexpr size_t kOldNoncesMax = 8;  // Superseded processes of a node that are still recognised.
+
+struct RouterConfig {
+  std::string router_id = "router-1";
+  std::string address;  // For people: where it listens.
+  uint64_t pid = 0;
+  std::optional<ClusterId> cluster;  // Empty: what the store has; a fresh store gets a random one.
+  uint32_t run_blocks_cap = kRunBlocksCapDefault;
+  Nanos node_silent_max = kNodeSilentMax;
+  Nanos restart_grace = kRestartGrace;
+  Nanos move_open = kMoveOpen;
+};
+
+// The cluster's membership and map, as plain values: no gRPC, no thread. Every change is committed to the
+// store before it is visible in map(), so a router that dies and comes back never takes back an epoch or an
+// incarnation. Owner: the router's process or the simulator; one thread; clock, random, store and key outlive
+// it.
+class Router {
+ public:
+  // Loads the store. FailedPrecondition when it belongs to another cluster than `config.cluster`, DataLoss
+  // when unreadable.
+  static absl::StatusOr<std::unique_ptr<Router>> Create(const RouterConfig& config, const ClusterKey& key,
+                                                        StateStore& store, Clock& clock, Random& random);
+
+  // A node joins, or comes back. The same boot nonce gets the same incarnation; another one a higher
+  // incarnation. PermissionDenied: proof wrong. FailedPrecondition: other cluster, or a newer process holds
+  // this id. InvalidArgument.
+  absl::StatusOr<Registration> Register(const RegisterRequest& request);
+  // A gone node becomes active again under a new epoch (F46, F47); what it says of itself counts from its
+  // next heartbeat.
+  absl::StatusOr<HeartbeatResult> Heartbeat(const HeartbeatRequest& request);
+  // Expires silent nodes, closes old moves. Returns when it wants to be called again, at the latest.
+  Nanos Tick();
+
+  const ClusterMap& map() const { return map_; }
+  const ClusterId& cluster() const { return map_.cluster; }
+  std::array<uint8_t, 32> NamespaceSecret(std::string_view name_space) const;
+  // rights: 0 means read and write. NotFound for a tenant that does not exist.
+  absl::StatusOr<TicketGrant> IssueTicket(std::string_view tenant, uint32_t rights, int64_t now_unix_s);
+  ClusterStatus Status();
+  void Count(const std::string& counter, uint64_t by = 1) { counters_[counter] += by; }
+
+ private:
+  // What the map does not show of a node.
+  struct Node {
+    uint64_t boot_nonce = 0;
+    std::vector<uint64_t> old_nonces;  // Newest last.
+    Nanos deadline = 0;                // Gone when no heartbeat came until then.
+    Nanos last_heartbeat = 0;          // 0: none in this router's life.
+    NodeStats stats;
+    std::vector<uint64_t> shard_last_poll_ms_ago;
+  };
+  struct OpenMove {
+    OwnerSet owners;
+    Nanos closes = 0;
+  };
+
+  Router(const RouterConfig& config, const ClusterKey& key, StateStore& store, Clock& clock, Random& random);
+  absl::Status Load();
+  absl::Status CheckRegister(const RegisterRequest& request) const;
+  NodeEntry* FindEntry(std::string_view id);
+  absl::Status MakeRoomFor(ClusterMap& next);
+  // Gives `next` its epoch and open moves, commits it with `node_changes`, and makes it the map.
+  absl::Status Publish(ClusterMap next, std::vector<StateChange> node_changes);
+  std::vector<OpenMove> MovesAfter(const ClusterMap& next) const;
+
+  RouterConfig config_;
+  const ClusterKey& key_;
+  StateStore& store_;
+  Clock& clock_;
+  Random& random_;
+  Nanos started_;
+  ClusterMap map_;
+  std::vector<OpenMove> moves_;  // Newest first.
+  std::map<std::string, Node, std::less<>> nodes_;
+  uint64_t last_incarnation_ = 0;
+  // True once a client may have stored something under the present owners: before that, nobody need ask them
+  // later.
+  bool owners_may_hold_blocks_ = false;
+  std::map<std::string, uint64_t> counters_;
+};
+
+}  // namespace cistern
