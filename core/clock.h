@@ -4,7 +4,8 @@
 
 namespace cistern {
 
-// Nanoseconds since an arbitrary start; never goes back and goes on while the machine sleeps (CLOCK_BOOTTIME).
+// Nanoseconds since an arbitrary start; never goes back and goes on while the machine sleeps
+// (CLOCK_BOOTTIME).
 using Nanos = int64_t;
 inline constexpr Nanos kMicrosecond = 1'000;
 inline constexpr Nanos kMillisecond = 1'000'000;

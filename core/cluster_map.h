@@ -54,9 +54,14 @@ struct ClusterMap {
   uint64_t epoch = 0;
   uint64_t weights_epoch = 0;
   uint32_t run_blocks_cap = kRunBlocksCapDefault;
-  std::vector<NodeEntry> nodes;       // Sorted by id.
-  std::vector<OwnerSet> open_moves;   // Newest first, at most kOpenMovesMax: who owned before, still worth asking.
+  std::vector<NodeEntry> nodes;  // Sorted by id.
+  std::vector<OwnerSet>
+      open_moves;  // Newest first, at most kOpenMovesMax: who owned before, still worth asking.
   friend bool operator==(const ClusterMap&, const ClusterMap&) = default;
 };
+
+// The nodes of `map` that own runs: active, with a positive finite weight; in the map's order, under its
+// epoch.
+OwnerSet ActiveOwners(const ClusterMap& map);
 
 }  // namespace cistern

@@ -12,7 +12,8 @@ namespace cistern {
 
 inline constexpr size_t kMailboxDepthMax = 4096;
 
-// The only way into a shard from another thread: bounded, never blocks, wakes the shard's sleep through an eventfd.
+// The only way into a shard from another thread: bounded, never blocks, wakes the shard's sleep through an
+// eventfd.
 class Mailbox {
  public:
   Mailbox();

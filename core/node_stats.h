@@ -24,8 +24,9 @@ struct NodeStats {
   uint64_t hit_blocks = 0;   // Exact: leading blocks found by LOOKUP without probe flag and by PLAN.
   uint64_t miss_blocks = 0;  // Exact: blocks asked for behind those.
   double cpu_seconds = 0;    // User and system time of the process.
-  std::map<std::string, uint64_t> counters;  // "collisions_rejected_total", "leases_live", "pinned_bytes", ...
-  std::vector<PeerStats> peers;              // At most kPeerStatsMax.
+  std::map<std::string, uint64_t>
+      counters;                  // "collisions_rejected_total", "leases_live", "pinned_bytes", ...
+  std::vector<PeerStats> peers;  // At most kPeerStatsMax.
 };
 inline constexpr size_t kPeerStatsMax = 64;
 

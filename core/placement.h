@@ -26,7 +26,7 @@ uint32_t RunFirst(uint32_t index, uint32_t cap);
 class Placement {
  public:
   Placement() = default;
-  // Owners that are kActive (or kDraining when no other is left are not taken: a draining node owns nothing new).
+  // The map's active owners (ActiveOwners); a draining node owns nothing new, even when no other is left.
   explicit Placement(const ClusterMap& map);
   explicit Placement(const OwnerSet& owners);
 
@@ -41,7 +41,7 @@ class Placement {
  private:
   OwnerSet owners_;
   std::vector<uint64_t> seeds_;     // Hash of each owner's id.
-  std::vector<double> inv_weight_;  // 1 / weight.
+  std::vector<double> inv_weight_;  // 1 / weight; empty when all weights are equal, which needs no logarithm.
 };
 
 // The shard of a node that serves a run: high bits of the run key, uniform over `shards`.

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/check.h"
+#include "core/eviction_policy.h"
+
+namespace cistern {
+
+inline constexpr EntryId kNoEntry = UINT32_MAX;
+
+// Neighbours of every entry, for intrusive lists that share one table: an entry is in one list at a time.
+// Owned by a policy; grows to the highest id seen and never allocates below that.
+class LinkTable {
+ public:
+  struct Links {
+    EntryId newer = kNoEntry;
+    EntryId older = kNoEntry;
+    uint8_t list = 0;  // Which list holds it; 0 is none.
+  };
+  explicit LinkTable(uint32_t capacity) { links_.reserve(capacity); }
+
+  bool IsLinked(EntryId id) const { return id < links_.size() && links_[id].list != 0; }
+  uint8_t ListOf(EntryId id) const { return id < links_.size() ? links_[id].list : 0; }
+  Links& At(EntryId id) { return links_[id]; }
+  const Links& At(EntryId id) const { return links_[id]; }
+  void Cover(EntryId id) {
+    if (id >= links_.size()) links_.resize(size_t{id} + 1);
+  }
+
+ private:
+  std::vector<Links> links_;
+};
+
+// A queue of entries, newest to oldest. `tag` names it in the table; not 0.
+class LinkList {
+ public:
+  explicit LinkList(uint8_t tag) : tag_(tag) {}
+
+  EntryId oldest() const { return oldest_; }
+  uint32_t size() const { return size_; }
+
+  void PushNewest(LinkTable& table, EntryId id) {
+    table.Cover(id);
+    LinkTable::Links& links = table.At(id);
+    CISTERN_CHECK(links.list == 0);
+    links = {.newer = kNoEntry, .older = newest_, .list = tag_};
+    if (newest_ != kNoEntry) table.At(newest_).newer = id;
+    newest_ = id;
+    if (oldest_ == kNoEntry) oldest_ = id;
+    ++size_;
+  }
+  void Remove(LinkTable& table, EntryId id) {
+    LinkTable::Links& links = table.At(id);
+    CISTERN_CHECK(links.list == tag_);
+    (links.newer == kNoEntry ? newest_ : table.At(links.newer).older) = links.older;
+    (links.older == kNoEntry ? oldest_ : table.At(links.older).newer) = links.newer;
+    links = {};
+    --size_;
+  }
+
+ private:
+  EntryId newest_ = kNoEntry;
+  EntryId oldest_ = kNoEntry;
+  uint32_t size_ = 0;
+  uint8_t tag_;
+};
+
+}  // namespace cistern

@@ -1,0 +1,24 @@
+#include "core/eviction/lru_policy.h"
+
+namespace cistern {
+
+void LruPolicy::Insert(EntryId id, uint64_t /*ghost_key*/, uint32_t /*depth*/) {
+  order_.PushNewest(links_, id);
+}
+
+void LruPolicy::Touch(EntryId id) {
+  order_.Remove(links_, id);
+  order_.PushNewest(links_, id);
+}
+
+void LruPolicy::Erase(EntryId id) { order_.Remove(links_, id); }
+
+std::optional<EntryId> LruPolicy::Victim(absl::FunctionRef<bool(EntryId)> may_evict) {
+  EntryId id = order_.oldest();
+  for (int seen = 0; id != kNoEntry && seen < kVictimScanMax; ++seen, id = links_.At(id).newer) {
+    if (may_evict(id)) return id;
+  }
+  return std::nullopt;
+}
+
+}  // namespace cistern

@@ -1,0 +1,15 @@
+#include "core/eviction_policy.h"
+
+#include "absl/strings/str_cat.h"
+#include "core/eviction/lru_policy.h"
+
+namespace cistern {
+
+absl::StatusOr<std::unique_ptr<EvictionPolicy>> MakeEvictionPolicy(std::string_view name,
+                                                                   uint32_t capacity_entries) {
+  if (name == "lru") return std::make_unique<LruPolicy>(capacity_entries);
+  return absl::InvalidArgumentError(
+      absl::StrCat("no eviction policy \"", std::string(name), "\"; there is lru"));
+}
+
+}  // namespace cistern

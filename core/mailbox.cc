@@ -1,0 +1,49 @@
+#include "core/mailbox.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "core/check.h"
+
+namespace cistern {
+
+Mailbox::Mailbox() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { CISTERN_CHECK(fd_ >= 0); }
+
+Mailbox::~Mailbox() { ::close(fd_); }
+
+bool Mailbox::Post(std::function<void()> task) {
+  const absl::MutexLock lock(&mutex_);
+  if (waiting_.size() >= kMailboxDepthMax) return false;
+  waiting_.push_back(std::move(task));
+  if (waiting_.size() == 1) {
+    // The first of a batch wakes the owner; it cannot fail, since Drain empties the counter before the next
+    // first.
+    const uint64_t one = 1;
+    CISTERN_CHECK(::write(fd_, &one, sizeof(one)) == sizeof(one));
+    any_.store(true, std::memory_order_release);
+  }
+  return true;
+}
+
+bool Mailbox::Drain() {
+  if (!any_.load(std::memory_order_relaxed)) return false;
+  CISTERN_CHECK(running_.empty());  // A task must not drain the box it came from.
+  {
+    const absl::MutexLock lock(&mutex_);
+    running_.swap(waiting_);
+    any_.store(false, std::memory_order_relaxed);
+    uint64_t count = 0;
+    CISTERN_CHECK(::read(fd_, &count, sizeof(count)) == sizeof(count));
+  }
+  for (std::function<void()>& task : running_) {
+    task();
+    task = nullptr;  // What it holds goes now, not after its siblings.
+  }
+  running_.clear();
+  return true;
+}
+
+}  // namespace cistern
