@@ -9,7 +9,8 @@
 
 namespace cistern {
 
-// One frame format on every path: a fixed 40-byte little-endian header, a body, and sometimes a payload of part bytes.
+// One frame format on every path: a fixed 40-byte little-endian header, a body, and sometimes a payload of
+// part bytes.
 //   offset 0  u32 magic          'C' 'S' 'T' '1'
 //          4  u8  version        of the wire; both sides agree on it in HELLO
 //          5  u8  type           FrameType
@@ -30,24 +31,36 @@ inline constexpr uint64_t kPayloadBytesMax = 128u << 20;
 
 // On the wire: never renumber, only append.
 enum class FrameType : uint8_t {
-  kHello = 1, kHelloAck = 2, kRefused = 3, kPing = 4, kPong = 5,
-  kLookup = 10, kLookupReply = 11,
-  kPlan = 12, kPlanReply = 13,
-  kRead = 14, kReadReply = 15,
-  kRenew = 16, kRenewReply = 17,
+  kHello = 1,
+  kHelloAck = 2,
+  kRefused = 3,
+  kPing = 4,
+  kPong = 5,
+  kLookup = 10,
+  kLookupReply = 11,
+  kPlan = 12,
+  kPlanReply = 13,
+  kRead = 14,
+  kReadReply = 15,
+  kRenew = 16,
+  kRenewReply = 17,
   kRelease = 18,  // No reply.
-  kOffer = 20, kOfferReply = 21,
-  kPut = 22, kPutReply = 23,
+  kOffer = 20,
+  kOfferReply = 21,
+  kPut = 22,
+  kPutReply = 23,
   kAbort = 24,  // No reply.
-  kStats = 30, kStatsReply = 31,
-  kDrop = 32, kDropReply = 33,  // Admin: drop parts by key, or all.
-  kError = 40,  // Answer to a request that could not be handled at all: body is ErrorBody.
+  kStats = 30,
+  kStatsReply = 31,
+  kDrop = 32,
+  kDropReply = 33,  // Admin: drop parts by key, or all.
+  kError = 40,      // Answer to a request that could not be handled at all: body is ErrorBody.
 };
 enum FrameFlag : uint16_t {
-  kFlagInline = 1,       // PLAN: send the parts' bytes with the reply (paths without one-sided reads).
-  kFlagOneShot = 2,      // PLAN: no lease outlives the reply (only with kFlagInline).
-  kFlagFromWindow = 4,   // PUT: bytes lie in the client's put window; pull them.
-  kFlagProbe = 8,        // LOOKUP by an operator: counts in no hit counter.
+  kFlagInline = 1,      // PLAN: send the parts' bytes with the reply (paths without one-sided reads).
+  kFlagOneShot = 2,     // PLAN: no lease outlives the reply (only with kFlagInline).
+  kFlagFromWindow = 4,  // PUT: bytes lie in the client's put window; pull them.
+  kFlagProbe = 8,       // LOOKUP by an operator: counts in no hit counter.
 };
 
 struct FrameHeader {

@@ -10,9 +10,9 @@
 #include "core/part.h"
 #include "transport/frame.h"
 
-// Bodies of the frames: structs with an Encode (appends to `out`) and a Decode that checks every length and limit before
-// it allocates, refuses trailing bytes, and names the field that is wrong. Decode reuses the vectors' capacity, so a warm
-// path does not allocate. All integers little-endian.
+// Bodies of the frames: structs with an Encode (appends to `out`) and a Decode that checks every length and
+// limit before it allocates, refuses trailing bytes, and names the field that is wrong. Decode reuses the
+// vectors' capacity, so a warm path does not allocate. All integers little-endian.
 namespace cistern {
 
 using Bytes = std::vector<std::byte>;
@@ -22,6 +22,9 @@ inline constexpr uint32_t kBlocksPerRequestMax = 16384;
 inline constexpr uint32_t kCoordsPerRequestMax = 256;
 inline constexpr uint32_t kPartsPerRequestMax = 65536;  // blocks x coords
 inline constexpr uint32_t kRegionsPerPeerMax = 64;
+inline constexpr size_t kKeyAlgorithmBytesMax = 64;
+inline constexpr size_t kNodeIdBytesMax = 128;
+inline constexpr size_t kRefusalBytesMax = 512;
 
 struct RegionInfo {
   uint32_t id = 0;
@@ -39,6 +42,8 @@ struct Hello {
   uint64_t window_bytes = 0;  // Size of the put window whose memfd comes with this frame; 0: none.
   void Encode(Bytes& out) const;
   absl::Status Decode(ByteView body);
+  // Only what comes first in every version's HELLO: version_min, version_max, key_algorithm.
+  absl::Status DecodeVersions(ByteView body);
 };
 struct HelloAck {
   uint16_t version = kWireVersionMax;
@@ -67,11 +72,12 @@ struct RunRef {
 // The blocks of one chain that one shard owns, in chain order. LOOKUP, PLAN and OFFER share it.
 struct ChainRequest {
   LayoutId layout;
-  uint64_t plan_id = 0;      // PLAN: chosen by the client, unique among its plans, not 0.
-  uint32_t ttl_ms = 0;       // PLAN: lease wanted.
-  uint32_t deadline_ms = 0;  // What is left of the caller's time; 0: none told. OFFER: puts are dropped after it.
+  uint64_t plan_id = 0;  // PLAN: chosen by the client, unique among its plans, not 0.
+  uint32_t ttl_ms = 0;   // PLAN: lease wanted.
+  uint32_t deadline_ms =
+      0;  // What is left of the caller's time; 0: none told. OFFER: puts are dropped after it.
   uint32_t part_bytes = 0;
-  uint32_t depth = 0;        // Chain depth of the first block named (eviction order).
+  uint32_t depth = 0;             // Chain depth of the first block named (eviction order).
   std::vector<PartCoord> coords;  // Parts wanted of every block; a block counts only when all are here.
   std::vector<RunRef> runs;       // Counts add up to blocks.size().
   std::vector<BlockKey> blocks;
@@ -81,7 +87,8 @@ struct ChainRequest {
 
 struct LookupReply {
   uint32_t hit_blocks = 0;  // Leading blocks of the request that are here.
-  PartResult stopped_by = PartResult::kOk;  // Why block `hit_blocks` does not count (MISS, LAYOUT); kOk when all do.
+  PartResult stopped_by =
+      PartResult::kOk;  // Why block `hit_blocks` does not count (MISS, LAYOUT); kOk when all do.
   uint64_t incarnation = 0;
   void Encode(Bytes& out) const;
   absl::Status Decode(ByteView body);
@@ -96,10 +103,11 @@ struct PartDescriptor {
   uint64_t offset = 0;          // In the region.
   uint64_t trailer_offset = 0;  // SlotTrailer, in the same region.
   uint64_t generation = 0;
-  BlockKey block;               // As stored, not as asked: the reader compares.
+  BlockKey block;  // As stored, not as asked: the reader compares.
   PartCoord coord;
 };
-// PLAN_REPLY and READ_REPLY. With kFlagInline (or READ) the bytes of all kOk parts follow as payload, in order.
+// PLAN_REPLY and READ_REPLY. With kFlagInline (or READ) the bytes of all kOk parts follow as payload, in
+// order.
 struct PlanReply {
   uint32_t hit_blocks = 0;
   PartResult stopped_by = PartResult::kOk;
@@ -138,7 +146,7 @@ struct IdList {
 
 struct OfferReply {
   struct Slot {
-    uint64_t put_id = 0;  // Names slot and generation; one use. 0 unless result is kOk.
+    uint64_t put_id = 0;                  // Names slot and generation; one use. 0 unless result is kOk.
     PartResult result = PartResult::kOk;  // kOk: send it. kExists: have it. kNoSpace, kTooLarge, kLayout, ...
   };
   std::vector<Slot> slots;  // blocks x coords, block-major.

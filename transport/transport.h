@@ -15,8 +15,9 @@
 #include "transport/messages.h"
 
 // How bytes move between a client and a shard: Send(frame), Pull(part, target), Fence(peer) (DESIGN §5).
-// Implementations: LoopbackTransport (simulation), SocketTransport (`socket` over TCP and unix, `map` over unix).
-// UCX comes as another one: Pull is a one-sided read there, and a peer's regions are registered memory.
+// Implementations: LoopbackTransport (simulation), SocketTransport (`socket` over TCP and unix, `map` over
+// unix). UCX comes as another one: Pull is a one-sided read there, and a peer's regions are registered
+// memory.
 namespace cistern {
 
 using PeerId = uint32_t;  // One connection; never reused within a Transport. 0 is no peer.
@@ -26,9 +27,9 @@ std::string_view PathKindName(PathKind kind);  // "loopback", "socket", "map", "
 
 struct PeerPath {
   PathKind kind = PathKind::kSocket;
-  std::string device;  // "lo", "eth0", "unix"
-  std::string memory;  // "memfd, read-only map", "host, copied by the kernel"
-  std::string why;     // "same host", "--transport socket", "map refused: ..."
+  std::string device;      // "lo", "eth0", "unix"
+  std::string memory;      // "memfd, read-only map", "host, copied by the kernel"
+  std::string why;         // "same host", "--transport socket", "map refused: ..."
   bool one_sided = false;  // Pull works; otherwise bytes come as payload of replies.
 };
 
@@ -36,10 +37,11 @@ struct OutFrame {
   FrameType type{};
   uint16_t flags = 0;
   uint64_t request_id = 0;
-  ByteView body;                              // Copied by Send.
-  absl::Span<const ConstSegment> payload;     // The list is copied; the memory is borrowed until OnSent(cookie) or OnPeerDown.
-  uint64_t cookie = 0;                        // Not 0: call OnSent when the payload is no longer needed.
-  bool flush = true;                          // False: may wait for the next frame or Poll (RELEASE rides along).
+  ByteView body;  // Copied by Send.
+  absl::Span<const ConstSegment>
+      payload;          // The list is copied; the memory is borrowed until OnSent(cookie) or OnPeerDown.
+  uint64_t cookie = 0;  // Not 0: call OnSent when the payload is no longer needed.
+  bool flush = true;    // False: may wait for the next frame or Poll (RELEASE rides along).
 };
 
 struct InFrame {
@@ -53,12 +55,15 @@ struct InFrame {
 struct PayloadPlan {
   struct Piece {
     size_t bytes = 0;
-    uint32_t first_segment = 0;   // Into `segments`.
-    uint32_t segment_count = 0;   // 0: drained, nothing kept.
+    uint32_t first_segment = 0;  // Into `segments`.
+    uint32_t segment_count = 0;  // 0: drained, nothing kept.
   };
-  std::vector<Piece> pieces;      // Bytes add up to header.payload_bytes, else the peer is refused.
+  std::vector<Piece> pieces;  // Bytes add up to header.payload_bytes, else the peer is refused.
   std::vector<Segment> segments;
-  void Clear() { pieces.clear(); segments.clear(); }
+  void Clear() {
+    pieces.clear();
+    segments.clear();
+  }
 };
 
 // A read of a peer's announced region into local memory.
@@ -67,39 +72,42 @@ struct PullRequest {
   uint32_t region = 0;
   uint64_t offset = 0;
   uint32_t bytes = 0;
-  uint64_t trailer_offset = 0;             // 0: no trailer wanted.
-  absl::Span<const Segment> target;        // List copied if needed; memory must stay until OnPulled or a fence.
+  uint64_t trailer_offset = 0;       // 0: no trailer wanted.
+  absl::Span<const Segment> target;  // List copied if needed; memory must stay until OnPulled or a fence.
 };
 struct PullResult {
-  PartResult result = PartResult::kOk;     // kInvalid: outside the region. kPeerGone.
-  uint32_t crc = 0;                        // Of the bytes as stored in the target.
-  SlotTrailer trailer{};                   // Read after the bytes, when asked for.
+  PartResult result = PartResult::kOk;  // kInvalid: outside the region. kPeerGone.
+  uint32_t crc = 0;                     // Of the bytes as stored in the target.
+  SlotTrailer trailer{};                // Read after the bytes, when asked for.
 };
 
-// All calls come from Transport's own Poll/Send/Pull/Fence on the owner's thread; none may destroy the transport.
+// All calls come from Transport's own Poll/Send/Pull/Fence on the owner's thread; none may destroy the
+// transport.
 class TransportHandler {
  public:
   virtual ~TransportHandler() = default;
-  // Accepting side: check the ticket, fill the ack and the regions this peer may read (same order as ack.regions).
-  // An error refuses the peer with that code and message; nothing else of it is ever handled.
+  // Accepting side: check the ticket, fill the ack and the regions this peer may read (same order as
+  // ack.regions). An error refuses the peer with that code and message; nothing else of it is ever handled.
   virtual absl::Status OnHello(PeerId peer, const Hello& hello, HelloAck& ack,
                                std::vector<const MemoryRegion*>& regions) = 0;
   // Connecting side: handshake done.
   virtual void OnPeerUp(PeerId peer, const HelloAck& ack) = 0;
-  // Once per peer that was up, or that Connect returned. From here on no byte of it lands anywhere, payloads it was sent are
-  // no longer read, and no OnSent or OnPulled follows. why: Unavailable, PermissionDenied (refused), ...
+  // Once per peer that was up, or that Connect returned. From here on no byte of it lands anywhere, payloads
+  // it was sent are no longer read, and no OnSent or OnPulled follows. why: Unavailable, PermissionDenied
+  // (refused), ...
   virtual void OnPeerDown(PeerId peer, const absl::Status& why) = 0;
-  // A frame with payload begins: say where its pieces go. An error drains the payload, and OnFrame is not called;
-  // the handler answers the request itself if it wants to.
-  virtual absl::Status OnPayload(PeerId peer, const FrameHeader& header, ByteView body, PayloadPlan& plan) = 0;
+  // A frame with payload begins: say where its pieces go. An error drains the payload, and OnFrame is not
+  // called; the handler answers the request itself if it wants to.
+  virtual absl::Status OnPayload(PeerId peer, const FrameHeader& header, ByteView body,
+                                 PayloadPlan& plan) = 0;
   virtual void OnFrame(PeerId peer, const InFrame& frame) = 0;
   virtual void OnSent(PeerId peer, uint64_t cookie) = 0;
   virtual void OnPulled(PeerId peer, uint64_t pull_id, const PullResult& result) = 0;
 };
 
 struct ConnectOptions {
-  Hello hello;                          // wants_map and window_bytes are filled in by the transport.
-  const MemoryRegion* window = nullptr; // Offered to the node on one-sided paths; must outlive the peer.
+  Hello hello;                           // wants_map and window_bytes are filled in by the transport.
+  const MemoryRegion* window = nullptr;  // Offered to the node on one-sided paths; must outlive the peer.
   bool allow_map = true;
 };
 
@@ -119,8 +127,8 @@ class Transport {
   // Starts a one-sided read; OnPulled follows, perhaps before this returns. Only where Path().one_sided.
   virtual absl::Status Pull(PeerId peer, const PullRequest& request) = 0;
 
-  // Gives up one request whose reply may be arriving: when this returns true no more bytes of it land in its pieces, and
-  // its OnFrame does not come. False: this path cannot cancel one request; Fence the peer.
+  // Gives up one request whose reply may be arriving: when this returns true no more bytes of it land in its
+  // pieces, and its OnFrame does not come. False: this path cannot cancel one request; Fence the peer.
   virtual bool Cancel(PeerId peer, uint64_t request_id) = 0;
 
   // Cuts a peer off now: OnPeerDown has been called when this returns (not for a peer that is already gone).
