@@ -52,7 +52,8 @@ struct Layout {
   std::array<uint8_t, 32> compute_digest{};  // Model config, weights, quantisation.
 };
 
-struct Extra {
+// What besides tokens makes the bytes of a block, and of all after it, differ.
+struct ChainExtra {
   enum class Kind : uint8_t { kLora = 1, kContent = 2, kPromptEmbedding = 3, kSalt = 4 };
   Kind kind = Kind::kSalt;
   uint32_t block = 0;   // The block it applies to (and, by the chain, all after it).
@@ -140,9 +141,9 @@ class Client {
   ~Client();  // Ends what is outstanding with kCancelled, fences every peer, then frees.
 
   // Hashes whole blocks of `tokens`; a part-filled last block is left out. InvalidArgument names the bad field.
-  Result<Chain> MakeChain(const Layout& layout, std::span<const uint32_t> tokens, std::span<const Extra> extras = {});
+  Result<Chain> MakeChain(const Layout& layout, std::span<const uint32_t> tokens, std::span<const ChainExtra> extras = {});
   // A longer chain that shares `prefix`: hashes only what is new.
-  Result<Chain> ExtendChain(const Chain& prefix, std::span<const uint32_t> more_tokens, std::span<const Extra> extras = {});
+  Result<Chain> ExtendChain(const Chain& prefix, std::span<const uint32_t> more_tokens, std::span<const ChainExtra> extras = {});
 
   // --- asynchronous calls: done runs exactly once. Memory named by pages belongs to the client until then.
   // Leading blocks present, no lease.

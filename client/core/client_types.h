@@ -1,0 +1,115 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "core/bytes.h"
+#include "core/clock.h"
+#include "core/ids.h"
+#include "core/part.h"
+#include "transport/transport.h"
+
+// What goes into and comes out of ClientCore: plain values, borrowed views, one callback type a call.
+namespace cistern {
+
+class PutWindow;
+
+inline constexpr size_t kOperationsMax = 4096;  // Calls outstanding in one client; more end with ResourceExhausted.
+inline constexpr size_t kPlansMax = 65536;      // Plans held at once.
+inline constexpr Nanos kLeaseTtlMax = 30 * kSecond;
+
+struct ClientCoreOptions {
+  std::string transport = "auto";  // "auto", "map" or "socket".
+  Nanos default_deadline = 2 * kSecond;
+  Nanos lease_ttl = 2 * kSecond;
+  uint32_t breaker_failures = 5;            // Failures in a row that open a peer's breaker.
+  Nanos breaker_retry = 500 * kMillisecond; // Then one probe.
+  Nanos negative_ttl = 1 * kSecond;         // A peer found dead is not asked again for this long.
+  uint64_t client_id = 0;                   // 0: drawn from Random.
+  PutWindow* window = nullptr;              // Null: stores send bytes in line. Must outlive the core and the transport.
+};
+
+// The blocks a call is about. Borrowed until its callback has run (a plan: until it is released); `keep` may hold them.
+struct ChainView {
+  LayoutId layout;
+  uint32_t part_bytes = 0;
+  absl::Span<const BlockKey> blocks;    // From the chain's first block on.
+  std::shared_ptr<const void> keep;     // Two owners: the caller and the operation.
+};
+struct CallSpec {
+  ChainView chain;
+  absl::Span<const PartCoord> coords;   // Parts wanted of each block, in page order; copied.
+  Nanos deadline = 0;                   // From now; 0: default_deadline.
+  bool probe = false;                   // Lookup by an operator: counts in no hit counter.
+};
+
+// Pages as flat segment lists: page i has segments [ends[i-1], ends[i]). The lists are copied, the memory is borrowed.
+struct PageView {
+  absl::Span<const Segment> segments;
+  absl::Span<const uint32_t> ends;
+  size_t size() const { return ends.size(); }
+};
+struct ConstPageView {
+  absl::Span<const ConstSegment> segments;
+  absl::Span<const uint32_t> ends;
+  size_t size() const { return ends.size(); }
+};
+
+using OpId = uint64_t;        // Never 0 for an accepted call.
+using PlanHandle = uint64_t;  // 0: none (a hit of length 0).
+
+// `status` is not OK only for requests that break a limit or ran out of pool; misses, dead peers and deadlines are OK with
+// the reason in the results. Spans are valid during the callback.
+struct LookupOutcome {
+  absl::Status status;
+  uint32_t blocks = 0;
+  PartResult stopped_by = PartResult::kOk;
+};
+struct PlanOutcome {
+  absl::Status status;
+  PlanHandle plan = 0;
+  uint32_t blocks = 0;
+  PartResult stopped_by = PartResult::kOk;
+};
+struct LoadOutcome {
+  absl::Status status;
+  uint32_t hit_blocks = 0;
+  absl::Span<const PartResult> pages;
+  uint64_t bytes = 0;
+};
+struct StoreOutcome {
+  absl::Status status;
+  absl::Span<const PartResult> pages;
+  uint64_t bytes = 0;
+};
+struct AdminOutcome {
+  PartResult result = PartResult::kOk;  // kOk: `body` is the reply's body.
+  absl::Status status;                  // Why not, for people.
+  ByteView body;
+};
+using LookupDone = std::function<void(const LookupOutcome&)>;
+using PlanDone = std::function<void(const PlanOutcome&)>;
+using LoadDone = std::function<void(const LoadOutcome&)>;
+using StoreDone = std::function<void(const StoreOutcome&)>;
+using AdminDone = std::function<void(const AdminOutcome&)>;
+
+// One row a peer: what `cistern peers` shows.
+struct PeerRow {
+  std::string node;
+  uint64_t incarnation = 0;
+  uint32_t shard = 0;
+  std::string state;  // "up", "connecting", "down", "breaker-open"
+  PeerPath path;      // When up.
+  std::string why;    // Why this path, or why down.
+};
+
+using CounterList = std::vector<std::pair<std::string, uint64_t>>;
+
+}  // namespace cistern
