@@ -4,11 +4,9 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <queue>
 #include <set>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -113,7 +111,8 @@ class LoopbackNetwork {
   void Unregister(LoopbackTransport* endpoint);
   uint32_t Open(LoopbackTransport* from, PeerId peer, const std::string& name);
   absl::Status SendFrame(uint32_t connection, int side, const OutFrame& frame);
-  void StartPull(uint32_t connection, int side, const PullRequest& request, const MemoryRegion* memory);
+  void StartPull(uint32_t connection, int side, const PullRequest& request,
+                 std::shared_ptr<MemoryRegion> memory /* shared with the peer: a pull may outlast it */);
   // This side is done with the connection; the other one hears of it after a delay unless `silent`.
   void Close(uint32_t connection, int side, bool silent);
   Connection* Find(uint32_t connection);
