@@ -135,6 +135,9 @@ class Transport {
   virtual void Fence(PeerId peer, const absl::Status& why) = 0;
 
   virtual const PeerPath* Path(PeerId peer) const = 0;  // Null when gone.
+  // The peer's memory as this process sees it, in the order of HelloAck::regions; empty where nothing is mapped. For
+  // measuring the limit of the path; reads of parts go through Pull.
+  virtual std::vector<ConstSegment> MappedRegions(PeerId) const { return {}; }
 
   // Moves everything that can move; true if anything did. Never blocks.
   virtual bool Poll() = 0;
