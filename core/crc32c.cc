@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/copy_crc_avx512.h"
+
 namespace cistern {
 namespace {
 
@@ -12,6 +14,11 @@ namespace {
 constexpr size_t kIsalBytesMax = 1u << 30;
 // Piece of the portable copy: small enough to be still in L1 or L2 when the checksum reads it back.
 constexpr size_t kPortablePieceBytes = 32u << 10;
+
+bool UsesAvx512() {
+  static const bool uses = HasCopyCrc32cAvx512();
+  return uses;
+}
 
 }  // namespace
 
@@ -43,9 +50,9 @@ uint32_t CopyCrc32cPortable(void* to, const void* from, size_t bytes, uint32_t c
 }
 
 uint32_t CopyCrc32c(void* to, const void* from, size_t bytes, uint32_t crc) {
-  return CopyCrc32cPortable(to, from, bytes, crc);
+  return UsesAvx512() ? CopyCrc32cAvx512(to, from, bytes, crc) : CopyCrc32cPortable(to, from, bytes, crc);
 }
 
-const char* CopyCrc32cName() { return "isa-l"; }
+const char* CopyCrc32cName() { return UsesAvx512() ? "avx512-vpclmul" : "isa-l"; }
 
 }  // namespace cistern
