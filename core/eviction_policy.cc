@@ -1,5 +1,6 @@
 #include "core/eviction_policy.h"
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/eviction/lru_policy.h"
 

@@ -1,0 +1,88 @@
+#include "core/mailbox.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <memory>
+#include <thread>
+
+namespace cistern {
+namespace {
+
+bool IsReadable(int fd, int timeout_ms = 0) {
+  pollfd wait{fd, POLLIN, 0};
+  return ::poll(&wait, 1, timeout_ms) == 1;
+}
+
+TEST(Mailbox, RunsTasksInTheOrderTheyCame) {
+  Mailbox box;
+  std::vector<int> ran;
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(box.Post([&ran, i] { ran.push_back(i); }));
+  EXPECT_TRUE(box.Drain());
+  EXPECT_EQ(ran, (std::vector<int>{0, 1, 2, 3, 4}));
+  EXPECT_FALSE(box.Drain());
+}
+
+TEST(Mailbox, WakesItsFdUntilDrained) {
+  Mailbox box;
+  EXPECT_FALSE(IsReadable(box.fd()));
+  ASSERT_TRUE(box.Post([] {}));
+  ASSERT_TRUE(box.Post([] {}));
+  EXPECT_TRUE(IsReadable(box.fd()));
+  box.Drain();
+  EXPECT_FALSE(IsReadable(box.fd()));
+}
+
+TEST(Mailbox, RefusesTaskAboveItsDepth) {
+  Mailbox box;
+  size_t ran = 0;
+  for (size_t i = 0; i < kMailboxDepthMax; ++i) ASSERT_TRUE(box.Post([&ran] { ++ran; }));
+  EXPECT_FALSE(box.Post([&ran] { ++ran; }));
+  EXPECT_TRUE(box.Drain());
+  EXPECT_EQ(ran, kMailboxDepthMax);
+  EXPECT_TRUE(box.Post([] {}));
+}
+
+TEST(Mailbox, RunsWhatATaskPostsInTheNextDrain) {
+  Mailbox box;
+  int ran = 0;
+  ASSERT_TRUE(box.Post([&] {
+    ++ran;
+    EXPECT_TRUE(box.Post([&ran] { ++ran; }));
+  }));
+  EXPECT_TRUE(box.Drain());
+  EXPECT_EQ(ran, 1);
+  EXPECT_TRUE(IsReadable(box.fd()));
+  EXPECT_TRUE(box.Drain());
+  EXPECT_EQ(ran, 2);
+}
+
+TEST(Mailbox, FreesATaskAsSoonAsItRan) {
+  Mailbox box;
+  auto held = std::make_shared<int>(1);
+  ASSERT_TRUE(box.Post([held] {}));
+  ASSERT_TRUE(box.Post([&held] { EXPECT_EQ(held.use_count(), 1); }));
+  box.Drain();
+}
+
+TEST(Mailbox, TakesTasksFromManyThreadsAndLosesNone) {
+  constexpr int kThreads = 4;
+  constexpr int kTasks = 20'000;
+  Mailbox box;
+  int ran = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&box, &ran] {
+      for (int i = 0; i < kTasks; ++i) {
+        while (!box.Post([&ran] { ++ran; })) std::this_thread::yield();
+      }
+    });
+  }
+  // Only woken by the fd: a wake-up that got lost would end the loop short.
+  while (ran < kThreads * kTasks && IsReadable(box.fd(), 10'000)) box.Drain();
+  EXPECT_EQ(ran, kThreads * kTasks);
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace cistern

@@ -1,0 +1,135 @@
+#include "core/trace/line_source.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zstd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/bytes.h"
+
+namespace cistern {
+namespace {
+
+constexpr size_t kInputBytes = 256 << 10;
+constexpr size_t kTextBytes = 1 << 20;
+constexpr int kWindowLogMax = 27;  // 128 MiB, what `zstd -d` takes by default.
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LineSource>> LineSource::Open(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    const auto code = errno == ENOENT   ? absl::StatusCode::kNotFound
+                      : errno == EACCES ? absl::StatusCode::kPermissionDenied
+                                        : absl::StatusCode::kUnavailable;
+    return absl::Status(code, absl::StrCat("open ", path, ": ", std::strerror(errno)));
+  }
+  std::unique_ptr<LineSource> source(new LineSource(path, fd));
+  struct stat info {};
+  if (::fstat(fd, &info) != 0 || S_ISDIR(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is no file"));
+  }
+  return source;
+}
+
+LineSource::LineSource(std::string path, int fd)
+    : path_(std::move(path)), fd_(fd), input_(kInputBytes), text_(kTextBytes) {}
+
+LineSource::~LineSource() {
+  ::close(fd_);
+  ZSTD_freeDCtx(zstd_);
+}
+
+bool LineSource::ReadInput() {
+  // Four bytes tell the format, so the first read may have to be several (a pipe).
+  const size_t least = first_ ? 4 : 1;
+  input_at_ = 0;
+  input_end_ = 0;
+  while (input_end_ < least) {
+    const ssize_t got = ::read(fd_, input_.data() + input_end_, input_.size() - input_end_);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      status_ = absl::UnavailableError(absl::StrCat("read ", path_, ": ", std::strerror(errno)));
+      return false;
+    }
+    if (got == 0) break;
+    input_end_ += static_cast<size_t>(got);
+  }
+  if (first_ && input_end_ >= 4 && LoadLe<uint32_t>(input_.data()) == ZSTD_MAGICNUMBER) {
+    zstd_ = ZSTD_createDCtx();
+    if (zstd_ == nullptr || ZSTD_isError(ZSTD_DCtx_setParameter(zstd_, ZSTD_d_windowLogMax, kWindowLogMax))) {
+      status_ = absl::ResourceExhaustedError(absl::StrCat("decompressor for ", path_));
+      return false;
+    }
+  }
+  first_ = false;
+  return input_end_ > 0;
+}
+
+bool LineSource::Decompress() {
+  while (true) {
+    ZSTD_outBuffer out = {text_.data(), text_.size(), 0};
+    ZSTD_inBuffer in = {input_.data(), input_end_, input_at_};
+    const size_t left = ZSTD_decompressStream(zstd_, &out, &in);
+    if (ZSTD_isError(left)) {
+      status_ = absl::DataLossError(absl::StrCat(path_, ": ", ZSTD_getErrorName(left)));
+      return false;
+    }
+    frame_open_ = left != 0;
+    input_at_ = in.pos;
+    text_at_ = 0;
+    text_end_ = out.pos;
+    if (out.pos > 0) return true;
+    if (input_at_ == input_end_ && !ReadInput()) {
+      if (status_.ok() && frame_open_) status_ = absl::DataLossError(absl::StrCat(path_, " is cut off"));
+      return false;
+    }
+  }
+}
+
+bool LineSource::Refill() {
+  if (!status_.ok()) return false;
+  if (first_ && !ReadInput()) return false;
+  if (zstd_ != nullptr) return Decompress();
+  if (input_at_ == input_end_ && !ReadInput()) return false;
+  std::swap(text_, input_);
+  text_at_ = input_at_;
+  text_end_ = input_end_;
+  input_at_ = input_end_ = 0;
+  return true;
+}
+
+LineSource::Got LineSource::Next(size_t bytes_max, std::string_view& line) {
+  line_.clear();
+  bool any = false;
+  bool too_long = false;
+  while (text_at_ < text_end_ || Refill()) {
+    any = true;
+    const char* const from = text_.data() + text_at_;
+    const size_t have = text_end_ - text_at_;
+    const auto* const end = static_cast<const char*>(std::memchr(from, '\n', have));
+    const size_t take = end == nullptr ? have : static_cast<size_t>(end - from);
+    text_at_ += take + (end == nullptr ? 0 : 1);
+    if (line_.size() + take > bytes_max) {
+      too_long = true;
+      line_.clear();
+    }
+    if (end != nullptr && !too_long && line_.empty()) {  // The common case: nothing to put together.
+      line = {from, take};
+      return Got::kLine;
+    }
+    if (!too_long) line_.append(from, take);
+    if (end != nullptr) break;
+  }
+  if (!any) return Got::kEnd;
+  if (too_long) return Got::kTooLong;
+  line = line_;
+  return Got::kLine;
+}
+
+}  // namespace cistern
