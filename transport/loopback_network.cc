@@ -156,11 +156,10 @@ void LoopbackNetwork::Dispatch(std::unique_ptr<Event> event) {
   }
   const bool is_frame = event->kind == Event::Kind::kFrame || event->kind == Event::Kind::kChunk;
   if (is_frame && !StageChunk(*connection, *event)) return;
-  if (to.endpoint == nullptr && to.open) {  // The first frame of a connection that nobody has accepted yet.
+  if (to.endpoint == nullptr && to.open) {  // Nobody has accepted yet.
     const auto found = names_.find(connection->name);
-    if (found != names_.end()) found->second->Accept(connection->id);
+    if (event->kind == Event::Kind::kFrame && found != names_.end()) found->second->Accept(connection->id);
     if (to.endpoint == nullptr) {
-      to.open = false;
       Close(connection->id, event->side, false);
       return;
     }

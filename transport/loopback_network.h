@@ -86,6 +86,7 @@ class LoopbackNetwork {
   void SetObserver(std::function<void(const LoopbackEvent&)> observer) { observer_ = std::move(observer); }
   // How often a fault was injected, by name ("reset", "flip_body", "flip_payload", "parked").
   const std::map<std::string, uint64_t>& injected() const { return injected_; }
+  void Count(const char* what) { ++injected_[what]; }
   SimClock& clock() { return clock_; }
 
  private:

@@ -56,12 +56,11 @@ class LoopbackTransport final : public Transport {
   void FrameChunk(Peer& peer, Event& event);
   void FrameEnd(Peer& peer, Event& event);
   void PullEnd(Peer& peer, Event& event);
-  bool Handshake(Peer& peer, const FrameHeader& header, ByteView body);
+  void Handshake(Peer& peer, const FrameHeader& header, ByteView body);
   void OnHelloFrame(Peer& peer, ByteView body);
-  void SendRefusal(Peer& peer, const absl::Status& why);
   absl::Status FlushDeferred(Peer& peer);
   // Takes the peer away and tells the handler, if it ever knew of it.
-  void Down(PeerId id, const absl::Status& why, bool silent = false);
+  void Down(PeerId id, const absl::Status& why);
 
   LoopbackNetwork& network_;
   LoopbackOptions options_;
@@ -73,5 +72,6 @@ class LoopbackTransport final : public Transport {
   size_t deferred_frames_ = 0;
 };
 inline constexpr uint32_t kLoopbackWindowRegion = 0;
+inline constexpr size_t kLoopbackCancelledMax = 4096;  // Per peer; Cancel says false beyond.
 
 }  // namespace cistern
