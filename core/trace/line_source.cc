@@ -80,7 +80,9 @@ bool LineSource::Decompress() {
       status_ = absl::DataLossError(absl::StrCat(path_, ": ", ZSTD_getErrorName(left)));
       return false;
     }
-    frame_open_ = left != 0;
+    // Between frames an empty input also asks for more, but then nothing moves.
+    const bool moved = in.pos != input_at_ || out.pos != 0;
+    frame_open_ = left != 0 && (frame_open_ || moved);
     input_at_ = in.pos;
     text_at_ = 0;
     text_end_ = out.pos;
