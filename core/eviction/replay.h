@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace cistern {
+
+// What a policy made of a trace.
+struct ReplayScore {
+  uint64_t blocks = 0;  // References.
+  uint64_t hit_blocks =
+      0;  // Prefix-consistent: all blocks before it in the request were there at arrival too.
+  // Evictions of a block while one that follows it in its chain stayed: bytes that nobody can reach any more.
+  uint64_t stranding_evictions = 0;
+  double HitRatio() const {
+    return blocks == 0 ? 0 : static_cast<double>(hit_blocks) / static_cast<double>(blocks);
+  }
+};
+
+// Blocks of one request, in chain order; an id stands for its block and all before it.
+using TraceIds = std::vector<std::vector<uint32_t>>;
+
+// Distinct ids of a trace: what an unbounded cache would hold.
+uint32_t CountUnique(const TraceIds& requests);
+
+// Runs a trace through one pool of `capacity` equal slots: a lookup, then every block of the request is
+// touched or inserted, deepest first. Judges policies in tests, in eviction_bench and in `cistern sim
+// eviction`. InvalidArgument for an unknown policy.
+absl::StatusOr<ReplayScore> ReplayPolicy(std::string_view policy, const TraceIds& requests,
+                                         uint32_t capacity);
+
+}  // namespace cistern
