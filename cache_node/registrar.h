@@ -44,8 +44,9 @@ struct RegistrarCallbacks {
   std::function<void(const Registration&)>
       on_registered;                              // First, and whenever cluster or incarnation change.
   std::function<void(const ClusterMap&)> on_map;  // Each new epoch.
-  // The router will never take this process (other cluster, wrong key, bad address, a newer process has this
-  // id). The registrar has ended; a node should exit with the message.
+  // The router will not take this process: before the first registration other cluster, wrong key or bad
+  // address; later only that a newer process has this id (a node with data does not die of a stranger on the
+  // router's port, it goes on trying). The registrar has ended; a node should exit with the message.
   std::function<void(const absl::Status&)> on_refused;
 };
 
@@ -65,6 +66,7 @@ class Registrar {
   // Waits for the first registration. A refusal comes back at once, with the router's reason; Unavailable
   // names the router's address and the last error when `timeout` ran out (the registrar goes on trying).
   absl::StatusOr<Registration> WaitRegistered(Nanos timeout);
+  absl::Status last_error() const;  // Of the last attempt; OK while all is well.
   uint64_t heartbeats_ok() const;
   uint64_t registrations() const;
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "core/clock.h"
 #include "core/cluster_map.h"
 #include "core/ids.h"
@@ -23,7 +24,10 @@ inline constexpr size_t kNodeIdBytesMax = 64;
 inline constexpr size_t kAddressBytesMax = 256;
 inline constexpr size_t kCountersMax = 256;
 inline constexpr size_t kCounterNameBytesMax = 96;
+inline constexpr uint64_t kIncarnationMax = uint64_t{1} << 48;
 inline constexpr double kWeightMax = 1e9;
+inline constexpr uint32_t kHeartbeatMsMin = 10;
+inline constexpr uint32_t kHeartbeatMsMax = 60000;
 // How many gRPC bytes one control message may have; a full map of kNodesMax nodes stays below.
 inline constexpr int kControlMessageBytesMax = 16 << 20;
 
@@ -59,12 +63,24 @@ struct HeartbeatResult {
   uint64_t epoch = 0;
 };
 
+// The rules of a registration that need no state: ids, counts, lengths, addresses. InvalidArgument names the
+// field.
+absl::Status ValidateRegister(const RegisterRequest& request);
+absl::Status ValidateShardAddress(const ShardAddress& address);
+
 // HMAC-SHA-256 under the cluster key's "register" subkey over every field of the request but `proof`, framed:
 // a proof that was seen on the wire cannot be used to register other addresses.
 std::string RegisterProof(const ClusterKey& key, const RegisterRequest& request);
 std::string HeartbeatProof(const ClusterKey& key, std::string_view node_id, uint64_t incarnation);
 // Compares in constant time.
 bool SameProof(std::string_view a, std::string_view b);
+
+// "HOST:PORT" or "[V6]:PORT", port 1 to 65535 (0 as well when `allow_zero`).
+struct HostPort {
+  std::string host;
+  uint16_t port = 0;
+};
+std::optional<HostPort> ParseHostPort(std::string_view text, bool allow_zero = false);
 
 // "node-1": 1..kNodeIdBytesMax of [a-zA-Z0-9._-], not beginning with '.' or '-'.
 bool IsNodeId(std::string_view id);

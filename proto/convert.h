@@ -5,7 +5,8 @@
 #include "core/node_stats.h"
 #include "proto/cluster.pb.h"
 
-// Between wire messages and plain values. Everything from the wire is validated here: counts, lengths, ranges, order.
+// Between wire messages and plain values. Everything from the wire is validated here: counts, lengths,
+// ranges, order.
 namespace cistern {
 
 absl::StatusOr<ClusterMap> FromWire(const proto::ClusterMap& wire);

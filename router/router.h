@@ -15,6 +15,7 @@
 #include "core/random.h"
 #include "core/ticket.h"
 #include "proto/control.h"
+#include "router/state_codec.h"
 #include "router/state_store.h"
 
 namespace cistern {
@@ -25,6 +26,9 @@ inline constexpr Nanos kRestartGrace =
     6 * kSecond;  // The same, for nodes that a restarted router has not heard yet.
 inline constexpr Nanos kMoveOpen = 60 * kSecond;  // How long clients go on asking the owners before a change.
 inline constexpr int64_t kTicketLifeSeconds = 12 * 3600;
+inline constexpr Nanos kTickMax = 500 * kMillisecond;  // Tick wants to be called at least this often.
+inline constexpr Nanos kTickGapMax =
+    2 * kSecond;                            // A longer pause was the router's own: it expires nobody for it.
 inline constexpr size_t kOldNoncesMax = 8;  // Superseded processes of a node that are still recognised.
 
 struct RouterConfig {
@@ -64,16 +68,18 @@ class Router {
   std::array<uint8_t, 32> NamespaceSecret(std::string_view name_space) const;
   // rights: 0 means read and write. NotFound for a tenant that does not exist.
   absl::StatusOr<TicketGrant> IssueTicket(std::string_view tenant, uint32_t rights, int64_t now_unix_s);
+  // A client watches the map: from now on owners may hold blocks, so that changes open moves.
+  void NoteClient() { owners_may_hold_blocks_ = true; }
   ClusterStatus Status();
+  void SetAddress(std::string address) { config_.address = std::move(address); }
   void Count(const std::string& counter, uint64_t by = 1) { counters_[counter] += by; }
 
  private:
   // What the map does not show of a node.
   struct Node {
-    uint64_t boot_nonce = 0;
-    std::vector<uint64_t> old_nonces;  // Newest last.
-    Nanos deadline = 0;                // Gone when no heartbeat came until then.
-    Nanos last_heartbeat = 0;          // 0: none in this router's life.
+    NodeIdentity identity;
+    Nanos deadline = 0;        // Gone when no heartbeat came until then.
+    Nanos last_heartbeat = 0;  // 0: none in this router's life.
     NodeStats stats;
     std::vector<uint64_t> shard_last_poll_ms_ago;
   };
@@ -84,12 +90,20 @@ class Router {
 
   Router(const RouterConfig& config, const ClusterKey& key, StateStore& store, Clock& clock, Random& random);
   absl::Status Load();
-  absl::Status CheckRegister(const RegisterRequest& request) const;
-  NodeEntry* FindEntry(std::string_view id);
-  absl::Status MakeRoomFor(ClusterMap& next);
-  // Gives `next` its epoch and open moves, commits it with `node_changes`, and makes it the map.
-  absl::Status Publish(ClusterMap next, std::vector<StateChange> node_changes);
+  absl::Status CheckIdentity(const RegisterRequest& request) const;
+  // The node's entry and identity as they will be once registered; takes the next incarnation from
+  // `last_incarnation`.
+  NodeEntry EntryFor(const RegisterRequest& request, uint64_t& last_incarnation) const;
+  NodeIdentity IdentityFor(const RegisterRequest& request) const;
+  const NodeEntry* FindEntry(std::string_view id) const;
+  // Drops the longest gone node from a full map.
+  absl::Status MakeRoomIn(ClusterMap& next, std::vector<StateChange>& changes) const;
+  // Gives `next` its epoch and open moves, commits it with `changes`, and makes it the map. Nothing changes
+  // on an error.
+  absl::Status Publish(ClusterMap next, uint64_t last_incarnation, std::vector<StateChange> changes);
   std::vector<OpenMove> MovesAfter(const ClusterMap& next) const;
+  void ExpireSilent(Nanos now);
+  void CloseOldMoves(Nanos now);
 
   RouterConfig config_;
   const ClusterKey& key_;
@@ -97,8 +111,9 @@ class Router {
   Clock& clock_;
   Random& random_;
   Nanos started_;
+  Nanos last_tick_;
   ClusterMap map_;
-  std::vector<OpenMove> moves_;  // Newest first.
+  std::vector<OpenMove> moves_;  // Newest first; the map's open_moves with their ends.
   std::map<std::string, Node, std::less<>> nodes_;
   uint64_t last_incarnation_ = 0;
   // True once a client may have stored something under the present owners: before that, nobody need ask them

@@ -1,0 +1,249 @@
+#include "client/control/router_link.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "core/status_macros.h"
+#include "proto/cluster.grpc.pb.h"
+#include "proto/convert.h"
+#include "proto/convert_control.h"
+#include "proto/grpc_util.h"
+
+namespace cistern {
+namespace {
+
+constexpr Nanos kRenewMin = 10 * kSecond;  // Also when this machine's wall clock is ahead of the router's.
+constexpr Nanos kRenewMax = 6 * 3600 * kSecond;
+constexpr Nanos kRenewRetry = 10 * kSecond;
+
+int64_t UnixSeconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+uint64_t DrawSeed() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+// Errors that more patience does not cure.
+bool NeedsAPerson(const absl::Status& status) {
+  return absl::IsPermissionDenied(status) || absl::IsNotFound(status) || absl::IsInvalidArgument(status) ||
+         absl::IsFailedPrecondition(status);
+}
+
+absl::Status Explain(const std::string& router, const absl::Status& status, std::string_view what) {
+  const std::string why = status.ok() ? "no reply in time" : std::string(status.message());
+  if (NeedsAPerson(status)) {
+    return absl::Status(status.code(),
+                        absl::StrCat("the router at ", router, " refuses ", std::string(what), ": ", why));
+  }
+  return absl::UnavailableError(
+      absl::StrCat("no router at ", router, " (", why,
+                   "); start one with `cistern up`, or name it with --router HOST:PORT or CISTERN_ROUTER"));
+}
+
+absl::Status CheckAddress(const std::string& router) {
+  if (ParseHostPort(router)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("router address \"", router.substr(0, kAddressBytesMax), "\" is not HOST:PORT"));
+}
+
+}  // namespace
+
+struct RouterLink::Impl {
+  Impl(RouterLinkOptions o, RouterLinkCallbacks c)
+      : options(std::move(o)),
+        callbacks(std::move(c)),
+        backoff(options.backoff_min, options.backoff_max, options.seed != 0 ? options.seed : DrawSeed()) {}
+
+  void Run();
+  // One connection from its first call until it breaks; why it did.
+  absl::Status Session();
+  absl::Status GetTicket(proto::Cluster::Stub& stub);
+  absl::Status TakeMap(const proto::ClusterMap& wire);
+  bool TicketIsDue();
+  void SetError(const absl::Status& status);
+
+  const RouterLinkOptions options;
+  const RouterLinkCallbacks callbacks;
+
+  // Link's thread only.
+  BootClock clock;
+  Backoff backoff;
+  Nanos renew_at = 0;
+
+  CallGuard guard;
+  std::atomic<uint64_t> attempts{0};
+  std::atomic<uint64_t> connects{0};
+  mutable absl::Mutex mutex;
+  absl::Status error ABSL_GUARDED_BY(mutex);
+  bool connected ABSL_GUARDED_BY(mutex) = false;
+  std::optional<ClusterMap> map ABSL_GUARDED_BY(mutex);
+  std::optional<TicketGrant> ticket ABSL_GUARDED_BY(mutex);
+  std::thread thread;  // Last: joined before the rest goes.
+};
+
+void RouterLink::Impl::SetError(const absl::Status& status) {
+  const absl::MutexLock lock(&mutex);
+  error = status;
+}
+
+absl::Status RouterLink::Impl::GetTicket(proto::Cluster::Stub& stub) {
+  renew_at = clock.Now() + kRenewRetry;  // Holds unless this attempt succeeds.
+  proto::GetTicketRequest request;
+  request.set_tenant(options.tenant);
+  request.set_rights(options.rights);
+  proto::GetTicketReply reply;
+  {
+    grpc::ClientContext context;
+    context.set_deadline(GrpcDeadline(options.rpc_deadline));
+    const CallGuard::Scope scope(guard, context);
+    CISTERN_RETURN_IF_ERROR(FromGrpc(stub.GetTicket(&context, request, &reply)));
+  }
+  CISTERN_ASSIGN_OR_RETURN(TicketGrant grant, FromWire(reply));
+  // Half of its life; on a clock that no one sets.
+  const int64_t left_s =
+      std::clamp<int64_t>(grant.expires_unix_s - UnixSeconds(), 0, 2 * kRenewMax / kSecond);
+  renew_at = clock.Now() + std::clamp(left_s * kSecond / 2, kRenewMin, kRenewMax);
+  {
+    const absl::MutexLock lock(&mutex);
+    ticket = grant;
+  }
+  if (callbacks.on_ticket) callbacks.on_ticket(grant);
+  return absl::OkStatus();
+}
+
+bool RouterLink::Impl::TicketIsDue() {
+  if (clock.Now() >= renew_at) return true;
+  const absl::MutexLock lock(&mutex);
+  return !ticket ||
+         (map && map->cluster != ticket->cluster);  // The router at this address is another one now.
+}
+
+absl::Status RouterLink::Impl::TakeMap(const proto::ClusterMap& wire) {
+  CISTERN_ASSIGN_OR_RETURN(const ClusterMap next, FromWire(wire));
+  bool changed = false;
+  {
+    const absl::MutexLock lock(&mutex);
+    connected = true;
+    error = absl::OkStatus();
+    // Any other epoch, also a lower one: a router that lost its state is the router all the same.
+    changed = !map || map->epoch != next.epoch || map->cluster != next.cluster;
+    if (changed) map = next;
+  }
+  if (changed && callbacks.on_map) callbacks.on_map(next);
+  return absl::OkStatus();
+}
+
+absl::Status RouterLink::Impl::Session() {
+  const std::unique_ptr<proto::Cluster::Stub> stub =
+      proto::Cluster::NewStub(MakeControlChannel(options.router, options.watch_silent_max));
+  if (TicketIsDue()) CISTERN_RETURN_IF_ERROR(GetTicket(*stub));
+  grpc::ClientContext context;
+  const CallGuard::Scope scope(guard, context);
+  const std::unique_ptr<grpc::ClientReader<proto::ClusterMap>> reader =
+      stub->WatchMap(&context, proto::WatchMapRequest());
+  proto::ClusterMap wire;
+  absl::Status status;
+  bool first = true;
+  while (reader->Read(&wire)) {
+    if (!status.ok()) continue;  // Cancelled below; what is still on its way is read off.
+    status = TakeMap(wire);
+    if (!status.ok()) {
+      context.TryCancel();
+      continue;
+    }
+    if (std::exchange(first, false)) {
+      ++connects;
+      backoff.Reset();
+    }
+    // The watch goes on without it: the ticket at hand is good for hours yet, and the next copy of the map
+    // tries again.
+    if (TicketIsDue()) SetError(GetTicket(*stub));
+  }
+  const absl::Status end = FromGrpc(reader->Finish());
+  if (!status.ok()) return status;
+  return end.ok() ? absl::UnavailableError("the router ended the watch") : end;
+}
+
+void RouterLink::Impl::Run() {
+  while (!guard.stopped()) {
+    ++attempts;
+    const absl::Status status = Session();
+    if (guard.stopped()) return;
+    {
+      const absl::MutexLock lock(&mutex);
+      connected = false;
+      error = status;
+    }
+    if (!guard.WaitFor(backoff.Next())) return;
+  }
+}
+
+RouterLink::RouterLink(RouterLinkOptions options, RouterLinkCallbacks callbacks)
+    : impl_(std::make_unique<Impl>(std::move(options), std::move(callbacks))) {
+  if (absl::Status status = CheckAddress(impl_->options.router); !status.ok()) {
+    impl_->SetError(status);  // No thread: nothing can come of it, and WaitReady says so.
+    return;
+  }
+  impl_->thread = std::thread([impl = impl_.get()] { impl->Run(); });
+}
+
+RouterLink::~RouterLink() {
+  impl_->guard.Stop();
+  if (impl_->thread.joinable()) impl_->thread.join();
+}
+
+absl::Status RouterLink::WaitReady(Nanos timeout) {
+  Impl& impl = *impl_;
+  const absl::MutexLock lock(&impl.mutex);
+  const auto ready = [&impl]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(impl.mutex) { return impl.map && impl.ticket; };
+  const auto settled = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(impl.mutex) {
+    return ready() || NeedsAPerson(impl.error);
+  };
+  impl.mutex.AwaitWithTimeout(absl::Condition(&settled), absl::Nanoseconds(timeout));
+  if (ready()) return absl::OkStatus();
+  if (!ParseHostPort(impl.options.router)) return impl.error;
+  return Explain(impl.options.router, impl.error,
+                 impl.options.tenant.empty() ? "a ticket" : "tenant " + impl.options.tenant);
+}
+
+std::optional<ClusterMap> RouterLink::map() const {
+  const absl::MutexLock lock(&impl_->mutex);
+  return impl_->map;
+}
+std::optional<TicketGrant> RouterLink::ticket() const {
+  const absl::MutexLock lock(&impl_->mutex);
+  return impl_->ticket;
+}
+bool RouterLink::connected() const {
+  const absl::MutexLock lock(&impl_->mutex);
+  return impl_->connected;
+}
+uint64_t RouterLink::connect_attempts() const { return impl_->attempts; }
+uint64_t RouterLink::connects() const { return impl_->connects; }
+
+absl::StatusOr<ClusterStatus> RouterLink::GetStatus(Nanos timeout) {
+  return FetchClusterStatus(impl_->options.router, timeout);
+}
+
+absl::StatusOr<ClusterStatus> FetchClusterStatus(const std::string& router, Nanos timeout) {
+  CISTERN_RETURN_IF_ERROR(CheckAddress(router));
+  const auto stub = proto::Cluster::NewStub(MakeControlChannel(router, std::max(timeout, kSecond)));
+  grpc::ClientContext context;
+  context.set_deadline(GrpcDeadline(timeout));
+  proto::GetStatusReply reply;
+  const absl::Status status = FromGrpc(stub->GetStatus(&context, proto::GetStatusRequest(), &reply));
+  if (!status.ok()) return Explain(router, status, "status");
+  return FromWire(reply);
+}
+
+}  // namespace cistern
