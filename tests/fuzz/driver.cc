@@ -84,6 +84,7 @@ bool Parse(int argc, char** argv, Arguments& out) {
 }
 
 void WriteCorpus(const std::string& dir) {
+  if (cistern::FuzzSeeds == nullptr) return;
   std::filesystem::create_directories(dir);
   cistern::FuzzSeeds([&](const std::string& name, const std::string& bytes) {
     std::ofstream(std::filesystem::path(dir) / name, std::ios::binary) << bytes;
@@ -127,7 +128,9 @@ int main(int argc, char** argv) {
   if (!arguments.files.empty()) return 0;
 
   std::vector<std::string> corpus;
-  cistern::FuzzSeeds([&](const std::string&, const std::string& bytes) { corpus.push_back(bytes); });
+  if (cistern::FuzzSeeds != nullptr) {
+    cistern::FuzzSeeds([&](const std::string&, const std::string& bytes) { corpus.push_back(bytes); });
+  }
   std::vector<std::filesystem::path> paths;
   if (!arguments.corpus.empty() && std::filesystem::exists(arguments.corpus)) {
     for (const auto& entry : std::filesystem::directory_iterator(arguments.corpus))

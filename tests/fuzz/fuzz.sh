@@ -14,7 +14,7 @@ while getopts t: option; do
   esac
 done
 shift $((OPTIND - 1))
-[ $# -gt 0 ] || set -- frame messages ticket trace size convert
+[ $# -gt 0 ] || set -- frame messages ticket core_ticket trace size convert
 
 clang=
 for candidate in clang++-14 clang++; do
@@ -26,11 +26,12 @@ packages="absl_status absl_statusor absl_strings absl_span absl_flat_hash_map ab
 mkdir -p "$out/gen"
 flags="-std=c++20 -g -O1 -fsanitize=fuzzer,address -fno-omit-frame-pointer -I$root -I$out/gen $(pkg-config --cflags $packages)"
 libs=$(pkg-config --libs $packages)
-core=$(find "$root/core" -name '*.cc' ! -name '*_test.cc' ! -name '*_bench.cc' ! -path '*/testing/*')
+core=$(find "$root/core" -name '*.cc' ! -name '*_test.cc' ! -name '*_bench.cc' ! -name '*_fuzz.cc' ! -path '*/testing/*')
 frames="$root/transport/frame.cc $(ls "$root"/transport/messages*.cc | grep -v _test)"
 
 for target in "$@"; do
   sources="$root/tests/fuzz/${target}_fuzz.cc $core"
+  [ -e "$root/tests/fuzz/${target}_fuzz.cc" ] || sources="$root/${target%%_*}/${target#*_}_fuzz.cc $core"
   case $target in
     frame | messages) sources="$sources $frames" ;;
     size) sources="$sources $root/client/cli/size.cc" ;;
@@ -48,9 +49,11 @@ for target in "$@"; do
   done
   "$clang" $flags $objects $libs -o "$out/${target}_fuzz"
   mkdir -p "$out/corpus/$target"
+  kept=$root/tests/fuzz/corpus/$target
+  [ -d "$kept" ] || kept=
   echo "running $target for $seconds s"
   (cd "$out" && "./${target}_fuzz" -max_total_time="$seconds" -malloc_limit_mb=64 -rss_limit_mb=2048 -print_final_stats=1 \
-    "corpus/$target" "$root/tests/fuzz/corpus/$target" > "$target.log" 2>&1) || {
+    "corpus/$target" $kept > "$target.log" 2>&1) || {
     tail -30 "$out/$target.log" >&2
     echo "$target failed: $out/$target.log" >&2
     exit 1

@@ -7,16 +7,18 @@
 #include <functional>
 #include <string>
 
-// Every *_fuzz.cc of the tree defines the two functions below and is built twice: with driver.cc and the
-// project's compiler as a short, repeatable ctest (label fuzz), and by tests/fuzz/fuzz.sh with clang's
-// libFuzzer for long runs.
+// Every *_fuzz.cc of the tree defines the first function below, perhaps the second, and is built twice: with
+// driver.cc and the project's compiler as a short, repeatable ctest (label fuzz), and by tests/fuzz/fuzz.sh
+// with clang's libFuzzer for long runs.
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace cistern {
 
 // Well-formed inputs, by name: what tests/fuzz/corpus/<target> is made of (`<target> --write-corpus DIR`).
-void FuzzSeeds(const std::function<void(const std::string& name, const std::string& bytes)>& add);
+// May be absent.
+__attribute__((weak)) void FuzzSeeds(
+    const std::function<void(const std::string& name, const std::string& bytes)>& add);
 
 }  // namespace cistern
 
