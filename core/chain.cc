@@ -8,6 +8,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "absl/strings/str_cat.h"
 #include "core/bytes.h"
 #include "core/check.h"
 
@@ -66,6 +67,32 @@ uint8_t* PutExtra(uint8_t* at, const Extra& extra) {
 }
 
 }  // namespace
+
+absl::Status ValidateExtras(absl::Span<const Extra> extras, uint32_t block_tokens) {
+  const auto invalid = [](size_t i, const auto&... what) {
+    return absl::InvalidArgumentError(absl::StrCat("extra ", i, ": ", what...));
+  };
+  if (extras.size() > kExtrasPerBlockMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(extras.size(), " extras in a block, the limit is ", kExtrasPerBlockMax));
+  }
+  for (size_t i = 0; i < extras.size(); ++i) {
+    const Extra& extra = extras[i];
+    const auto kind = static_cast<uint8_t>(extra.kind);
+    if (kind < static_cast<uint8_t>(Extra::Kind::kLora) || kind > static_cast<uint8_t>(Extra::Kind::kSalt)) {
+      return invalid(i, "unknown kind ", kind);
+    }
+    if (extra.value.size() > kExtraBytesMax) {
+      return invalid(i, extra.value.size(), " bytes, the limit is ", kExtraBytesMax);
+    }
+    const bool has_offset = extra.kind == Extra::Kind::kContent;
+    if (has_offset ? extra.offset >= block_tokens : extra.offset != 0) {
+      return invalid(i, "offset ", extra.offset,
+                     has_offset ? " is outside the block" : " on a kind that has none");
+    }
+  }
+  return absl::OkStatus();
+}
 
 // The digest and its context are fetched once: one-shot calls cost three times the hashing itself.
 struct ChainHasher::Impl {

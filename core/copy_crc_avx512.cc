@@ -18,10 +18,10 @@ namespace {
 
 // How it works: a message is a polynomial over GF(2), earlier bits with higher powers of x, and its CRC is
 // the remainder by P. A 128-bit piece A that stands D bits before another piece B can be moved onto it, since
-// A * x^D + B and (A * x^D mod P) + B have the same remainder. A is multiplied in two halves by x^(D+32) and
-// x^(D-32) mod P: 64 bits apart, as the halves are, and 32 less than their real distance because
-// _mm_crc32_u64, which ends the work, multiplies by x^32. So all data is folded at memory speed into 64
-// bytes, then 16, then 4.
+// A * x^D + B and (A * x^D mod P) + B have the same remainder. Its two halves lie 64 bits apart, so the early
+// one takes x^(D+64) mod P and the late one x^D mod P. A 32-bit factor in the low half of a reflected 64-bit
+// register stands for itself times x^32, hence the powers D+32 and D-32 below. So all data is folded at
+// memory speed into 64 bytes, and these are divided as usual.
 
 constexpr uint32_t kPolynomial = 0x82f63b78;  // Castagnoli, bit-reflected: bit 31 is x^0.
 constexpr size_t kLineBytes = 64;
@@ -30,8 +30,7 @@ constexpr size_t kStepBytes = kLanes * kLineBytes;
 
 constexpr size_t kPrefetchBytes = 1024;
 
-// x^power mod P, reflected. One left shift makes up for the product of two reflected numbers being one bit
-// short.
+// x^power mod P, reflected. The shift makes up for the product of two reflected numbers being one bit short.
 constexpr uint64_t PowerOfX(unsigned power) {
   uint32_t value = 0x80000000;
   for (; power > 0; --power) value = (value >> 1) ^ ((value & 1) != 0 ? kPolynomial : 0);

@@ -22,13 +22,13 @@ inline constexpr size_t kGeometryBytesMax = 4096;
 // What the data path needs to know of a layout. One HISTORY group for now; tails come with the layout
 // registry.
 struct LayoutSpec {
-  std::string model;          // For people; not hashed.
+  std::string model{};        // For people; not hashed.
   uint32_t block_tokens = 0;  // Tokens a block.
   uint32_t part_bytes = 0;    // Bytes of one part (one slice, one span).
   uint16_t slices = 1;
   uint16_t spans = 1;
   std::string dtype = "opaque";  // "bf16", "fp16", "e4m3", ... or "opaque"; hashed.
-  std::string geometry;          // Heads, head size, K/V order, scale rule as the caller writes them; hashed.
+  std::string geometry{};        // Heads, head size, K/V order, scale rule as the caller writes them; hashed.
 
   uint64_t BlockBytes() const { return uint64_t{part_bytes} * slices * spans; }
   uint32_t PartsPerBlock() const { return uint32_t{slices} * spans; }
