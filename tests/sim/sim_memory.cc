@@ -1,0 +1,79 @@
+#include "tests/sim/sim_memory.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace cistern {
+namespace {
+
+constexpr std::byte kCanary{0xc5};
+constexpr std::byte kPoison{0xa7};
+constexpr std::byte kRetired{0x3d};
+
+}  // namespace
+
+SimPages::SimPages(const SimChain& chain, const SimLayout& layout, uint32_t first, uint32_t count,
+                   std::vector<PartCoord> coords, Random& random)
+    : chain_(chain),
+      part_bytes_(layout.spec.part_bytes),
+      first_(first),
+      count_(count),
+      coords_(std::move(coords)) {
+  memory_.assign(PageAt(count), kCanary);
+  for (uint32_t i = 0; i < count; ++i) {
+    size_t at = PageAt(i), left = PageBytes();
+    while (left != 0) {
+      const size_t bytes = random.Chance(0.7) ? left : 1 + random.Below(left);
+      segments_.push_back({memory_.data() + at, bytes});
+      const_segments_.push_back({memory_.data() + at, bytes});
+      at += bytes;
+      left -= bytes;
+    }
+    ends_.push_back(static_cast<uint32_t>(segments_.size()));
+  }
+}
+
+void SimPages::FillWithContent() {
+  for (uint32_t i = 0; i < count_; ++i) {
+    for (size_t c = 0; c < coords_.size(); ++c) {
+      FillPart(chain_.blocks[first_ + i], coords_[c], memory_.data() + PageAt(i) + c * part_bytes_,
+               part_bytes_);
+    }
+  }
+}
+
+void SimPages::PoisonForLoad() {
+  for (uint32_t i = 0; i < count_; ++i)
+    std::memset(memory_.data() + PageAt(i), static_cast<int>(kPoison), PageBytes());
+}
+
+bool SimPages::IsRight(uint32_t i) const {
+  for (size_t c = 0; c < coords_.size(); ++c) {
+    if (!IsPart(chain_.blocks[first_ + i], coords_[c], memory_.data() + PageAt(i) + c * part_bytes_,
+                part_bytes_)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string SimPages::CheckCanaries() const {
+  for (uint32_t i = 0; i <= count_; ++i) {
+    const size_t begin = PageAt(i) - kCanaryBytes;
+    for (size_t at = begin; at < begin + kCanaryBytes; ++at) {
+      if (memory_[at] != kCanary) return "canary before page " + std::to_string(i) + " overwritten";
+    }
+  }
+  return {};
+}
+
+void SimPages::Retire() { std::memset(memory_.data(), static_cast<int>(kRetired), memory_.size()); }
+
+std::string SimPages::CheckRetired() const {
+  const auto changed =
+      std::find_if(memory_.begin(), memory_.end(), [](std::byte b) { return b != kRetired; });
+  if (changed == memory_.end()) return {};
+  return "byte " + std::to_string(changed - memory_.begin()) + " written after its call had ended";
+}
+
+}  // namespace cistern
