@@ -6,9 +6,10 @@
 
 namespace cistern {
 
-// Bytes that say which block they belong to and where in it they stand: word i of a block is a mix of its seed and i.
-// Whoever knows the seed checks any byte; bytes of another block, another offset or an old version do not pass. Both
-// directions run at memory speed (additions, shifts and xors only, so that any compiler makes vectors of them).
+// Bytes that say which block they belong to and where in it they stand: word i of a block is a mix of its
+// seed and i. Whoever knows the seed checks any byte; bytes of another block, another offset or an old
+// version do not pass. Both directions run at memory speed (additions, shifts and xors only, so that any
+// compiler makes vectors of them).
 void FillContent(uint64_t seed, void* to, size_t bytes);
 
 // Offset of the first wrong byte (at word granularity), or nothing when all are right.

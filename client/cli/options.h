@@ -6,56 +6,57 @@
 namespace cistern {
 
 inline constexpr char kRouterAddressDefault[] = "127.0.0.1:7400";
-inline constexpr uint32_t kClusterNodesMax = 64;            // Processes that one `cistern up` may start.
-inline constexpr uint64_t kBlockBytesMin = 4096;            // Smallest --bytes-per-block.
+inline constexpr uint32_t kClusterNodesMax = 64;               // Processes that one `cistern up` may start.
+inline constexpr uint64_t kBlockBytesMin = 4096;               // Smallest --bytes-per-block.
 inline constexpr uint64_t kBlockBytesMax = uint64_t{4} << 20;  // One part a block, for now.
 inline constexpr uint32_t kBenchBatchMax = 16384;
 
 struct UpOptions {
-  uint32_t nodes = 0;               // Cache nodes; 0: what the folder has, or 2 for a new one.
-  uint32_t shards = 0;              // Shards a node; 0: the node's default.
-  uint64_t ram_bytes = 0;           // RAM tier of each node; 0: the node's default.
-  std::string transport;            // "auto", "map" or "socket"; empty: the node's default.
-  std::string policy;               // Eviction policy of the nodes; empty: the node's default.
-  bool router_given = false;        // --router stood on the command line.
-  bool detach = false;              // Print and return instead of staying in the foreground.
-  uint32_t deadline_s = 60;         // For the whole cluster to be active and answering.
+  uint32_t nodes = 0;         // Cache nodes; 0: what the folder has, or 2 for a new one.
+  uint32_t shards = 0;        // Shards a node; 0: the node's default.
+  uint64_t ram_bytes = 0;     // RAM tier of each node; 0: the node's default.
+  std::string transport;      // "auto", "map" or "socket"; empty: the node's default.
+  std::string policy;         // Eviction policy of the nodes; empty: the node's default.
+  bool router_given = false;  // --router stood on the command line.
+  bool detach = false;        // Print and return instead of staying in the foreground.
+  uint32_t deadline_s = 60;   // For the whole cluster to be active and answering.
 };
 
 struct ReplayOptions {
-  std::string file;                 // Trace, plain or .zst.
-  std::string layout;               // Only "plain" for now; empty means it.
-  uint32_t block_tokens = 0;        // Tokens a block; 0: as the trace says.
+  std::string file;                  // Trace, plain or .zst.
+  std::string layout;                // Only "plain" for now; empty means it.
+  uint32_t block_tokens = 0;         // Tokens a block; 0: as the trace says.
   uint64_t bytes_per_block = 65536;  // Bytes of a block, one part each.
-  uint64_t requests = 0;            // Only the first so many; 0: all.
-  double speed = 0;                 // Time factor by the trace's time stamps; 0: as fast as answers come.
-  bool verify = false;              // Compare every loaded byte.
+  uint64_t requests = 0;             // Only the first so many; 0: all.
+  double speed = 0;                  // Time factor by the trace's time stamps; 0: as fast as answers come.
+  bool verify = false;               // Compare every loaded byte.
 };
 
 struct BenchOptions {
-  std::string op;                   // "read", "write", "lookup" or "hash".
-  uint64_t size_bytes = 65536;      // Bytes of a part.
-  uint32_t batch = 16;              // Parts an op; blocks of the prefix for lookup and hash.
-  uint32_t block_tokens = 16;       // Tokens a block.
-  double seconds = 2;               // Measured time, all slices together.
-  bool limit = false;               // Measure the physical limit in alternate slices.
-  bool no_spin = false;             // Sleep while waiting, as engines do.
+  std::string op;               // "read", "write", "lookup" or "hash".
+  uint64_t size_bytes = 65536;  // Bytes of a part.
+  uint32_t batch = 0;           // Parts an op (0: 16); blocks of the prefix for lookup and hash (0: 4096).
+  uint32_t block_tokens = 16;   // Tokens a block.
+  double seconds = 2;           // Measured time, all slices together.
+  bool limit = false;           // Measure the physical limit in alternate slices.
+  bool no_spin = false;         // Sleep while waiting, as engines do.
 };
 
 struct LookupOptions {
-  std::string layout;               // Only "plain" for now.
-  std::string tokens_file;          // Numbers between blanks, commas or brackets; "-" is standard input.
+  std::string layout;       // Only "plain" for now.
+  std::string tokens_file;  // Numbers between blanks, commas or brackets; "-" is standard input.
   uint32_t block_tokens = 16;
   uint64_t bytes_per_block = 65536;
 };
 
-// Everything that the command line and two environment variables (CISTERN_ROUTER, HOME) say. flags.cc fills it.
+// Everything that the command line and two environment variables (CISTERN_ROUTER, HOME) say. flags.cc fills
+// it.
 struct CliOptions {
-  std::string command;              // "up", "down", "status", ...
-  bool json = false;                // Exactly one object on standard output.
+  std::string command;                         // "up", "down", "status", ...
+  bool json = false;                           // Exactly one object on standard output.
   std::string router = kRouterAddressDefault;  // Where the router listens.
-  std::string dir;                  // Folder of the local cluster; default ~/.cistern.
-  std::string transport = "auto";   // Client's paths: "auto", "map" or "socket".
+  std::string dir;                             // Folder of the local cluster; default ~/.cistern.
+  std::string transport = "auto";              // Client's paths: "auto", "map" or "socket".
   UpOptions up;
   ReplayOptions replay;
   BenchOptions bench;

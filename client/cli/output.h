@@ -14,8 +14,8 @@ inline constexpr int kExitError = 2;  // The user's or the connection's fault.
 
 using Json = nlohmann::ordered_json;
 
-// One line on stderr that names cause and next step; with `json` also {"error": ...} on standard output. Line breaks in
-// `message` become "; ". Returns kExitError.
+// One line on stderr that names cause and next step; with `json` also {"error": ...} on standard output. Line
+// breaks in `message` become "; ". Returns kExitError.
 int Fail(bool json, std::string_view message);
 // A remark on stderr that is no error.
 void Note(std::string_view message);

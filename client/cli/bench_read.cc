@@ -1,0 +1,124 @@
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "client/cli/bench.h"
+#include "client/cli/bench_cluster.h"
+#include "client/cli/bench_memory.h"
+#include "client/cli/bench_socket.h"
+#include "client/cli/plain_layout.h"
+#include "client/cli/size.h"
+#include "client/internal/admin.h"
+#include "core/random.h"
+#include "core/status_macros.h"
+
+namespace cistern {
+namespace {
+
+constexpr uint64_t kPurpose = 0x4ead;  // Of the chains: the same blocks serve run after run.
+constexpr uint64_t kSeed = 7;          // Of the order in which they are read.
+constexpr int kFillRoundsMax = 3;
+
+// Lookup and read of a random chain of `batch` parts, into the next `batch` pages of more memory than any
+// cache holds.
+class ReadOp final : public BenchOp {
+ public:
+  ReadOp(Client& client, std::vector<Chain> chains, uint32_t batch, std::byte* memory, size_t pages,
+         uint64_t size)
+      : client_(client), chains_(std::move(chains)), batch_(batch), size_(size), random_(kSeed) {
+    for (size_t i = 0; i < pages; ++i) pages_.emplace_back(memory + i * size, size);
+  }
+  BenchStep Step() override {
+    // The warm-up takes the chains in turn, so that each part's memory has been seen before anything is
+    // measured.
+    const size_t chain = warmed_ < chains_.size() ? warmed_++ : random_.Below(chains_.size());
+    const LoadReport report = client_.FetchWait(chains_[chain], std::span(pages_).subspan(at_, batch_));
+    at_ = at_ + 2 * batch_ <= pages_.size() ? at_ + batch_ : 0;
+    return {
+        .ok = report.status.ok() && report.ok_pages() == batch_, .bytes = size_ * batch_, .items = batch_};
+  }
+  uint64_t WarmSteps() const override {
+    return std::max<uint64_t>(chains_.size(), pages_.size() / batch_) + 1;
+  }
+
+ private:
+  Client& client_;
+  const std::vector<Chain> chains_;
+  const size_t batch_;
+  const uint64_t size_;
+  std::vector<Page> pages_;
+  size_t at_ = 0;
+  size_t warmed_ = 0;
+  Random random_;
+};
+
+// Stores chains of `batch` blocks, `bytes` in all, and returns those that are there afterwards: where other
+// data is more recent than ours the cache may drop some, and a bench of reads must not measure misses.
+absl::StatusOr<std::vector<Chain>> Fill(Client& client, const BenchOptions& bench, uint64_t bytes,
+                                        std::byte* memory, uint64_t memory_bytes) {
+  const Layout layout = PlainLayout(bench.block_tokens, bench.size_bytes);
+  const uint64_t count = std::max<uint64_t>(1, bytes / (bench.size_bytes * bench.batch));
+  std::vector<Chain> all;
+  for (uint64_t i = 0; i < count; ++i) {
+    CISTERN_ASSIGN_OR_RETURN(Chain chain,
+                             MakeBenchChain(client, layout, kPurpose + bench.batch, i, bench.batch));
+    all.push_back(std::move(chain));
+  }
+  std::vector<Chain> there;
+  for (int round = 0; round < kFillRoundsMax && there.size() < all.size(); ++round) {
+    there.clear();
+    for (const Chain& chain : all) CISTERN_RETURN_IF_ERROR(StoreChain(client, chain, memory, memory_bytes));
+    for (const Chain& chain : all) {
+      const Result<uint32_t> found = client.LookupWait(chain);
+      if (found.ok() && found.value() == chain.blocks()) there.push_back(chain);
+    }
+  }
+  if (there.size() * 2 < all.size()) {
+    return absl::ResourceExhaustedError("the nodes keep only " + std::to_string(there.size()) + " of " +
+                                        std::to_string(all.size()) +
+                                        " prefixes; give them more --ram, or bench an idle cluster");
+  }
+  return there;
+}
+
+}  // namespace
+
+absl::StatusOr<BenchReport> BenchRead(const CliOptions& options) {
+  const BenchOptions& bench = options.bench;
+  CISTERN_ASSIGN_OR_RETURN(const std::unique_ptr<BenchCluster> cluster, BenchCluster::Connect(options));
+  const auto room =
+      static_cast<uint64_t>(kBenchCapacityShare * static_cast<double>(cluster->capacity_bytes()));
+  const uint64_t data_bytes = std::min(kBenchDataBytes, room);
+  if (data_bytes < bench.size_bytes * bench.batch) {
+    return absl::ResourceExhaustedError(std::to_string(bench.batch) + " parts of " +
+                                        FormatSize(bench.size_bytes) + " do not fit the nodes' RAM (" +
+                                        FormatSize(cluster->capacity_bytes()) +
+                                        "); give a smaller --size or --batch");
+  }
+  const size_t pages = std::max<size_t>(kBenchMemoryBytes / bench.size_bytes, bench.batch);
+  const PrefaultedMemory memory(pages * bench.size_bytes);
+  if (memory.data() == nullptr)
+    return absl::ResourceExhaustedError("this machine has no " + FormatSize(memory.bytes()) + " left");
+  CISTERN_ASSIGN_OR_RETURN(std::vector<Chain> chains,
+                           Fill(cluster->client(), bench, data_bytes, memory.data(), memory.bytes()));
+
+  BenchReport report;
+  report.path = cluster->path();
+  BenchLimit limit;
+  std::unique_ptr<SocketLimit> sockets;
+  if (bench.limit && report.path == "map") {
+    limit = MemcpyLimit(internal::MappedArenas(cluster->client()), memory.data(), memory.bytes(),
+                        bench.size_bytes);
+  } else if (bench.limit) {
+    CISTERN_ASSIGN_OR_RETURN(sockets, SocketLimit::Create(bench.size_bytes, bench.batch));
+    limit = sockets->limit();
+  }
+  ReadOp op(cluster->client(), std::move(chains), bench.batch, memory.data(), pages, bench.size_bytes);
+  report.figures = RunSlices(op, limit, bench.seconds, [&] { return cluster->CpuSeconds(); });
+  report.limit_name = sockets != nullptr ? sockets->name() : limit.name;
+  return report;
+}
+
+}  // namespace cistern

@@ -1,0 +1,50 @@
+#include "client/cli/client_target.h"
+
+#include "client/cli/content.h"
+#include "client/cli/plain_layout.h"
+#include "core/bytes.h"
+
+namespace cistern {
+namespace {
+
+CallOptions Within() {
+  CallOptions options;
+  options.deadline = kReplayDeadline;
+  return options;
+}
+
+}  // namespace
+
+Status ClientTarget::Begin(const TraceRequest& request) {
+  const uint32_t block_tokens = options_.block_tokens != 0 ? options_.block_tokens : request.block_tokens;
+  tokens_.clear();
+  for (uint64_t id : request.hash_ids) AppendBlockTokens(id, block_tokens, tokens_);
+  Result<Chain> chain = client_.MakeChain(PlainLayout(block_tokens, options_.bytes_per_block), tokens_);
+  if (!chain.ok()) return chain.status();
+  chain_ = std::move(chain.value());
+  return Status();
+}
+
+uint64_t ClientTarget::Seed(uint32_t block) const { return LoadLe<uint64_t>(chain_.hash(block).data()); }
+
+Result<uint32_t> ClientTarget::Plan() {
+  Result<Hit> hit = client_.PlanWait(chain_, Within());
+  if (!hit.ok()) return hit.status();
+  hit_ = std::move(hit.value());
+  return hit_.blocks();
+}
+
+LoadReport ClientTarget::Load(uint32_t first, std::span<const Page> pages) {
+  return client_.LoadWait(hit_, first, pages, Within());
+}
+
+StoreReport ClientTarget::Store(uint32_t first, std::span<const ConstPage> pages) {
+  return client_.StoreWait(chain_, first, pages, Within());
+}
+
+void ClientTarget::End() {
+  client_.Release(hit_);
+  hit_ = Hit();
+}
+
+}  // namespace cistern

@@ -1,0 +1,174 @@
+#include "client/cli/cluster_folder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "client/cli/output.h"
+#include "core/status_macros.h"
+#include "core/ticket.h"
+#include "nlohmann/json.hpp"
+
+namespace cistern {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A reader sees the old file or the new one, also after a crash of ours.
+absl::Status WriteWhole(const std::string& path, const std::string& text) {
+  const std::string next = path + ".new";
+  {
+    std::ofstream file(next, std::ios::trunc);
+    file << text;
+    file.flush();
+    if (!file)
+      return absl::UnavailableError("cannot write " + next + ": " + strerror(errno) +
+                                    "; free space or use another --dir");
+  }
+  fs::permissions(next, fs::perms::owner_read | fs::perms::owner_write);
+  if (rename(next.c_str(), path.c_str()) != 0)
+    return absl::UnavailableError("cannot write " + path + ": " + strerror(errno));
+  return absl::OkStatus();
+}
+
+std::optional<Json> ReadJson(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return std::nullopt;
+  Json out = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  return out;  // Discarded (is_discarded()) when it is no JSON.
+}
+
+template <typename T>
+T Field(const Json& object, const char* name, T fallback) {
+  const auto at = object.find(name);
+  return at == object.end() ? fallback : at->get<T>();
+}
+
+}  // namespace
+
+bool ClusterFolder::Exists(const std::string& dir) {
+  std::error_code ignored;
+  return fs::exists(dir + "/cluster.json", ignored);
+}
+
+absl::StatusOr<ClusterFolder> ClusterFolder::Lock(const std::string& dir) {
+  std::error_code error;
+  const std::string whole = fs::absolute(dir, error).lexically_normal().string();
+  const std::string path = whole + "/lock";
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0)
+    return absl::UnavailableError("cannot use folder " + whole + ": " + strerror(errno) +
+                                  "; give another --dir");
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    close(fd);
+    return absl::UnavailableError("another 'cistern up' or 'down' is at work in " + whole +
+                                  "; try again when it is done");
+  }
+  return ClusterFolder(whole, fd);
+}
+
+absl::StatusOr<ClusterFolder> ClusterFolder::Create(const std::string& dir) {
+  std::error_code error;
+  for (const char* sub : {"", "/logs", "/run", "/router"}) {
+    fs::create_directories(dir + sub, error);
+    if (error)
+      return absl::UnavailableError("cannot make folder " + dir + sub + ": " + error.message() +
+                                    "; give another --dir");
+  }
+  fs::permissions(dir, fs::perms::owner_all, error);
+  return Lock(dir);
+}
+
+absl::StatusOr<ClusterFolder> ClusterFolder::Open(const std::string& dir) {
+  if (!Exists(dir))
+    return absl::NotFoundError("there is no cluster in " + dir +
+                               "; start one with 'cistern up' or give its --dir");
+  return Lock(dir);
+}
+
+ClusterFolder::ClusterFolder(ClusterFolder&& other) noexcept
+    : dir_(std::move(other.dir_)), lock_(std::exchange(other.lock_, -1)) {}
+
+void ClusterFolder::Unlock() {
+  if (lock_ >= 0) close(std::exchange(lock_, -1));
+}
+
+absl::StatusOr<std::optional<ClusterSettings>> ClusterFolder::Load() const {
+  const std::string path = dir_ + "/cluster.json";
+  const std::optional<Json> json = ReadJson(path);
+  if (!json) return std::optional<ClusterSettings>();
+  const absl::Status damaged =
+      absl::DataLossError(path + " is damaged; mend it, or remove it and give the flags again");
+  if (!json->is_object()) return damaged;
+  try {
+    ClusterSettings out;
+    out.router = Field<std::string>(*json, "router", "");
+    out.nodes = Field<uint32_t>(*json, "nodes", kClusterNodesDefault);
+    out.shards = Field<uint32_t>(*json, "shards", 0);
+    out.ram_bytes = Field<uint64_t>(*json, "ram_bytes", 0);
+    out.transport = Field<std::string>(*json, "transport", "");
+    out.policy = Field<std::string>(*json, "policy", "");
+    out.addresses = Field<std::map<std::string, std::string>>(*json, "addresses", {});
+    if (out.router.empty() || out.nodes == 0) return damaged;
+    return std::optional<ClusterSettings>(std::move(out));
+  } catch (const Json::exception&) {
+    return damaged;
+  }
+}
+
+absl::Status ClusterFolder::Save(const ClusterSettings& settings) const {
+  Json json;
+  json["router"] = settings.router;
+  json["nodes"] = settings.nodes;
+  json["shards"] = settings.shards;
+  json["ram_bytes"] = settings.ram_bytes;
+  json["transport"] = settings.transport;
+  json["policy"] = settings.policy;
+  json["addresses"] = settings.addresses;
+  return WriteWhole(dir_ + "/cluster.json", json.dump(2) + "\n");
+}
+
+absl::StatusOr<std::string> ClusterFolder::KeyFile() const {
+  const std::string path = dir_ + "/cluster.key";
+  if (!fs::exists(path)) CISTERN_RETURN_IF_ERROR(ClusterKey::Generate().Save(path));
+  return path;
+}
+
+std::optional<ProcessId> ClusterFolder::Recorded(const std::string& name) const {
+  const std::optional<Json> json = ReadJson(dir_ + "/run/" + name);
+  if (!json || !json->is_object()) return std::nullopt;
+  try {
+    return ProcessId{Field<pid_t>(*json, "pid", 0), Field<uint64_t>(*json, "start_ticks", 0)};
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+}
+
+absl::Status ClusterFolder::Record(const std::string& name, const ProcessId& process) const {
+  return WriteWhole(dir_ + "/run/" + name,
+                    Json{{"pid", process.pid}, {"start_ticks", process.start_ticks}}.dump() + "\n");
+}
+
+void ClusterFolder::Forget(const std::string& name) const {
+  std::error_code ignored;
+  fs::remove(dir_ + "/run/" + name, ignored);
+}
+
+std::vector<std::string> ClusterFolder::RecordedNames() const {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(dir_ + "/run", ignored)) {
+    if (entry.path().extension() != ".new") names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace cistern

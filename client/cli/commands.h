@@ -1,0 +1,17 @@
+#pragma once
+
+#include "client/cli/options.h"
+
+namespace cistern {
+
+// One function a command. Each returns the process's exit code (0 done, 1 falls short, 2 user or connection
+// error) and has printed its result by then.
+int RunUp(const CliOptions& options);
+int RunDown(const CliOptions& options);
+int RunStatus(const CliOptions& options);
+int RunPeers(const CliOptions& options);
+int RunReplay(const CliOptions& options);
+int RunBench(const CliOptions& options);
+int RunLookup(const CliOptions& options);
+
+}  // namespace cistern

@@ -1,0 +1,21 @@
+#include "client/cli/connect.h"
+
+#include "absl/status/status.h"
+
+namespace cistern {
+
+Result<std::unique_ptr<Client>> ConnectClient(const CliOptions& options,
+                                              const std::function<void(ClientOptions&)>& adjust) {
+  ClientOptions client;
+  client.router = options.router;
+  client.transport = options.transport;
+  if (adjust) adjust(client);
+  return Client::Connect(client);
+}
+
+std::string Words(const absl::Status& status) {
+  if (!status.message().empty()) return std::string(status.message());
+  return absl::StatusCodeToString(status.code());
+}
+
+}  // namespace cistern

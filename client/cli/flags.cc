@@ -1,0 +1,209 @@
+#include "client/cli/flags.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
+#include "CLI/CLI.hpp"
+#include "client/cli/output.h"
+#include "client/cli/size.h"
+
+namespace cistern {
+namespace {
+
+// A number of bytes with a unit, inside [min, max].
+CLI::Option* AddSize(CLI::App* app, const std::string& name, uint64_t& value, uint64_t min, uint64_t max,
+                     const std::string& help) {
+  const auto take = [&value, min, max, name](const CLI::results_t& results) {
+    const std::optional<uint64_t> size = ParseSize(results.at(0));
+    if (!size)
+      throw CLI::ValidationError(name, "'" + results[0] + "' is no size; write 4096, 64K, 512M or 3G");
+    if (*size < min || *size > max) {
+      throw CLI::ValidationError(name,
+                                 results[0] + " is outside " + FormatSize(min) + " to " + FormatSize(max));
+    }
+    value = *size;
+    return true;
+  };
+  return app->add_option(name, take, help)->type_name("SIZE");
+}
+
+void AddUpDown(CLI::App& app, CliOptions& out) {
+  CLI::App* up =
+      app.add_subcommand("up", "Start a local cluster of real processes, or what of it is not running");
+  up->add_option("--nodes", out.up.nodes, "Cache nodes (a new cluster: 2)")
+      ->check(CLI::Range(1u, kClusterNodesMax));
+  up->add_option("--shards", out.up.shards, "Shards of each node")->check(CLI::Range(1u, 64u));
+  AddSize(up, "--ram", out.up.ram_bytes, uint64_t{1} << 20, uint64_t{1} << 44, "RAM tier of each node");
+  up->add_option("--dir", out.dir, "Folder of the cluster")->capture_default_str();
+  up->add_option("--transport", out.up.transport, "Paths that nodes offer")
+      ->check(CLI::IsMember({"auto", "map", "socket"}));
+  up->add_option("--policy", out.up.policy, "Eviction policy of the nodes");
+  up->add_flag("--detach", out.up.detach, "Print what runs and return; else stay and end it on Ctrl-C");
+  up->add_option("--deadline-s", out.up.deadline_s, "Seconds for all nodes to be active and answering")
+      ->check(CLI::Range(1u, 3600u))
+      ->capture_default_str();
+  CLI::App* down = app.add_subcommand("down", "End the local cluster; what it stored in RAM is gone");
+  down->add_option("--dir", out.dir, "Folder of the cluster")->capture_default_str();
+}
+
+void AddReplay(CLI::App& app, CliOptions& out) {
+  CLI::App* replay =
+      app.add_subcommand("replay", "Drive the cluster with a request trace and check every byte");
+  replay->add_option("FILE", out.replay.file, "Trace: JSON lines, plain or .zst")->required();
+  replay->add_option("--layout", out.replay.layout, "Layout of the blocks: plain");
+  replay->add_option("--block-tokens", out.replay.block_tokens, "Tokens a block (default: as the trace says)")
+      ->check(CLI::Range(1u, 4096u));
+  AddSize(replay, "--bytes-per-block", out.replay.bytes_per_block, kBlockBytesMin, kBlockBytesMax,
+          "Bytes of one block (default 64K)");
+  replay->add_option("--requests", out.replay.requests, "Stop after so many requests (default: all)");
+  const auto speed = [&out](const CLI::results_t& results) {
+    if (results.at(0) == "max") return out.replay.speed = 0, true;
+    char* end = nullptr;
+    const double factor = std::strtod(results[0].c_str(), &end);
+    if (*end != '\0' || !(factor > 0) || factor > 1e9) {
+      throw CLI::ValidationError("--speed", "'" + results[0] + "' is neither a factor above 0 nor max");
+    }
+    return out.replay.speed = factor, true;
+  };
+  replay->add_option("--speed", speed, "Factor on the trace's clock, or max (default)")->type_name("X|max");
+  replay->add_flag("--verify", out.replay.verify, "Compare every loaded byte with what it must be");
+  replay->add_option("--transport", out.transport, "Path to the nodes")
+      ->check(CLI::IsMember({"auto", "map", "socket"}));
+}
+
+void AddBench(CLI::App& app, CliOptions& out) {
+  CLI::App* bench = app.add_subcommand("bench", "Measure one operation, with its physical limit beside it");
+  bench->add_option("OP", out.bench.op, "read, write, lookup or hash")
+      ->required()
+      ->check(CLI::IsMember({"read", "write", "lookup", "hash"}));
+  AddSize(bench, "--size", out.bench.size_bytes, 1, kBlockBytesMax, "Bytes of a part (default 64K)");
+  bench
+      ->add_option("--batch", out.bench.batch,
+                   "Parts an op (default 16); blocks of the prefix for lookup and hash (4096)")
+      ->check(CLI::Range(1u, kBenchBatchMax));
+  bench->add_option("--block-tokens", out.bench.block_tokens, "Tokens a block")
+      ->check(CLI::Range(1u, 4096u))
+      ->capture_default_str();
+  bench->add_option("--transport", out.transport, "Path to the nodes")
+      ->check(CLI::IsMember({"auto", "map", "socket"}));
+  bench->add_option("--seconds", out.bench.seconds, "Measured time in all")
+      ->check(CLI::Range(0.01, 3600.0))
+      ->capture_default_str();
+  bench->add_flag("--limit", out.bench.limit,
+                  "Measure memcpy, a raw socket or SHA-256 of the same shape in the same run");
+  bench->add_flag("--no-spin", out.bench.no_spin, "Sleep while waiting instead of spinning");
+}
+
+void AddLooks(CLI::App& app, CliOptions& out) {
+  app.add_subcommand("status", "Router, nodes, tiers and hits, live");
+  CLI::App* peers = app.add_subcommand("peers", "Which path each connection uses, and why");
+  peers->add_option("--transport", out.transport, "Path to the nodes")
+      ->check(CLI::IsMember({"auto", "map", "socket"}));
+  CLI::App* lookup = app.add_subcommand("lookup", "How much of a prompt is cached, and where");
+  lookup->add_option("--layout", out.lookup.layout, "Layout of the blocks: plain");
+  lookup->add_option("--tokens", out.lookup.tokens_file, "File of token ids; - is standard input")
+      ->required();
+  lookup->add_option("--block-tokens", out.lookup.block_tokens, "Tokens a block")
+      ->check(CLI::Range(1u, 4096u))
+      ->capture_default_str();
+  AddSize(lookup, "--bytes-per-block", out.lookup.bytes_per_block, 1, kBlockBytesMax,
+          "Bytes of one block (default 64K)");
+  lookup->add_option("--transport", out.transport, "Path to the nodes")
+      ->check(CLI::IsMember({"auto", "map", "socket"}));
+}
+
+void AddAll(CLI::App& app, CliOptions& out) {
+  app.require_subcommand(1);
+  app.fallthrough();  // `cistern status --json` as well as `cistern --json status`.
+  app.set_version_flag("--version", "cistern 0.1.0");
+  app.add_flag("--json", out.json, "Print exactly one JSON object");
+  app.add_option("--router", out.router, "HOST:PORT of the router; else CISTERN_ROUTER")
+      ->capture_default_str();
+  AddUpDown(app, out);
+  AddLooks(app, out);
+  AddReplay(app, out);
+  AddBench(app, out);
+  app.footer("Exit codes: 0 done, 1 falls short, 2 user or connection error (one line on stderr).");
+}
+
+void FillFromEnvironment(CliOptions& out) {
+  if (const char* router = std::getenv("CISTERN_ROUTER"); router != nullptr && *router != '\0')
+    out.router = router;
+  const char* home = std::getenv("HOME");
+  out.dir = home != nullptr && *home != '\0' ? std::string(home) + "/.cistern" : "cistern-data";
+}
+
+// The first word that is no flag and no flag's value: where CLI11 would speak of an unexpected argument,
+// people want to hear that the command does not exist.
+std::string UnknownCommand(const CLI::App& app, int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--router") {
+      ++i;
+      continue;
+    }
+    if (word.starts_with("-")) continue;
+    const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+    const bool known = std::any_of(commands.begin(), commands.end(),
+                                   [&](const CLI::App* one) { return one->get_name() == word; });
+    return known ? "" : std::string(word);
+  }
+  return "";
+}
+
+bool Names(int argc, const char* const* argv, std::string_view flag) {
+  return std::any_of(argv + 1, argv + argc, [&](std::string_view word) {
+    return word == flag || (word.starts_with(flag) && word.substr(flag.size()).starts_with("="));
+  });
+}
+
+}  // namespace
+
+std::optional<int> ParseFlags(int argc, const char* const* argv, CliOptions& out) {
+  FillFromEnvironment(out);
+  CLI::App app("cistern: a distributed KV-cache tier for LLM inference", "cistern");
+  AddAll(app, out);
+  const bool json = argc > 1 && Names(argc, argv, "--json");
+  if (argc <= 1) return Fail(json, "no command given; see 'cistern --help'");
+  const std::string unknown = UnknownCommand(app, argc, argv);
+  if (!unknown.empty())
+    return Fail(json, "there is no command '" + unknown + "'; 'cistern --help' lists those there are");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    const auto given = app.get_subcommands();
+    const std::string command = given.empty() ? "" : " " + given[0]->get_name();
+    return Fail(json, std::string(error.what()) + "; see 'cistern" + command + " --help'");
+  }
+  out.command = app.get_subcommands().at(0)->get_name();
+  out.up.router_given = Names(argc, argv, "--router");
+  const size_t colon = out.router.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == out.router.size()) {
+    return Fail(json,
+                "--router '" + out.router + "' is not HOST:PORT; write for example " + kRouterAddressDefault);
+  }
+  return std::nullopt;
+}
+
+std::vector<CommandFlags> ListFlags() {
+  CliOptions scratch;
+  CLI::App app;
+  AddAll(app, scratch);
+  std::vector<CommandFlags> all;
+  const auto list = [&all](const CLI::App& command, const std::string& name) {
+    CommandFlags one{name, {}};
+    for (const CLI::Option* option : command.get_options()) {
+      for (const std::string& long_name : option->get_lnames()) one.flags.push_back("--" + long_name);
+    }
+    std::sort(one.flags.begin(), one.flags.end());
+    all.push_back(std::move(one));
+  };
+  list(app, "");
+  for (const CLI::App* command : app.get_subcommands({})) list(*command, command->get_name());
+  return all;
+}
+
+}  // namespace cistern

@@ -1,0 +1,276 @@
+#include "client/cli/local_cluster.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "client/cli/connect.h"
+#include "client/cli/output.h"
+#include "client/control/router_link.h"
+#include "client/internal/admin.h"
+#include "core/status_macros.h"
+
+namespace cistern {
+namespace {
+
+using std::chrono::steady_clock;
+constexpr int kPollEveryMs = 20;
+constexpr Nanos kStatusDeadline = 1 * kSecond;
+constexpr std::chrono::milliseconds kAnswerDeadline{1000};
+constexpr int kEndPatienceMs = 5000;
+
+void Pause() { poll(nullptr, 0, kPollEveryMs); }
+
+}  // namespace
+
+absl::Status CheckPortFree(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  std::string host = address.substr(0, colon);
+  if (host == "localhost") host = "127.0.0.1";
+  sockaddr_in in{};
+  in.sin_family = AF_INET;
+  in.sin_port = htons(static_cast<uint16_t>(std::atoi(address.c_str() + colon + 1)));
+  if (inet_pton(AF_INET, host.c_str(), &in.sin_addr) != 1)
+    return absl::OkStatus();  // A name: the server will tell.
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return absl::OkStatus();
+  const int yes = 1;  // As servers do: a port whose last connections are only fading out counts as free.
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  const int bound = bind(fd, reinterpret_cast<const sockaddr*>(&in), sizeof(in)) == 0 ? listen(fd, 1) : -1;
+  const int error = errno;
+  close(fd);
+  if (bound == 0) return absl::OkStatus();
+  if (error == EADDRINUSE) {
+    return absl::AlreadyExistsError(
+        address + " is in use by another process; give another --router HOST:PORT, or end it");
+  }
+  return absl::UnavailableError("cannot listen on " + address + ": " + strerror(error) +
+                                "; give another --router HOST:PORT");
+}
+
+absl::Status LocalCluster::Start() {
+  deadline_ = steady_clock::now() + std::chrono::seconds(options_.up.deadline_s);
+  progress_ = isatty(STDERR_FILENO) != 0;
+  const absl::Status started = [this] {
+    CISTERN_RETURN_IF_ERROR(TakeSettings());
+    CISTERN_RETURN_IF_ERROR(StartRouter());
+    CISTERN_RETURN_IF_ERROR(WaitForRouter());
+    CISTERN_RETURN_IF_ERROR(StartNodes());
+    CISTERN_RETURN_IF_ERROR(WaitUntilActive());
+    CISTERN_RETURN_IF_ERROR(WaitUntilAnswering());
+    return folder_.Save(settings_);
+  }();
+  if (progress_) std::fprintf(stderr, "\r\033[K");
+  if (!started.ok()) EndStarted();
+  return started;
+}
+
+absl::Status LocalCluster::TakeSettings() {
+  CISTERN_ASSIGN_OR_RETURN(const std::optional<ClusterSettings> kept, folder_.Load());
+  settings_ = kept.value_or(ClusterSettings{});
+  const UpOptions& up = options_.up;
+  if (kept && up.router_given && options_.router != kept->router) {
+    return absl::FailedPreconditionError("the cluster in " + folder_.dir() + " has its router at " +
+                                         kept->router + ", not " + options_.router +
+                                         "; leave --router out, or give another --dir");
+  }
+  if (kept && up.nodes != 0 && up.nodes < kept->nodes) {
+    return absl::FailedPreconditionError("the cluster in " + folder_.dir() + " has " +
+                                         std::to_string(kept->nodes) +
+                                         " nodes and cannot shrink yet; give --nodes " +
+                                         std::to_string(kept->nodes) + " or more, or another --dir");
+  }
+  if (!kept) settings_.router = options_.router;
+  if (up.nodes != 0) settings_.nodes = up.nodes;
+  if (up.shards != 0) settings_.shards = up.shards;
+  if (up.ram_bytes != 0) settings_.ram_bytes = up.ram_bytes;
+  if (!up.transport.empty()) settings_.transport = up.transport;
+  if (!up.policy.empty()) settings_.policy = up.policy;
+
+  router_ = {.id = "router-1", .address = settings_.router, .data_dir = "", .process = {}, .started = false};
+  router_.process = folder_.Recorded("router").value_or(ProcessId{});
+  for (uint32_t i = 1; i <= settings_.nodes; ++i) {
+    const std::string id = "node-" + std::to_string(i);
+    nodes_.push_back({.id = id,
+                      .address = settings_.addresses[id],
+                      .data_dir = folder_.NodeData(id),
+                      .process = {},
+                      .started = false});
+    nodes_.back().process = folder_.Recorded(id).value_or(ProcessId{});
+  }
+  old_incarnations_.assign(nodes_.size(), 0);
+  return absl::OkStatus();
+}
+
+absl::Status LocalCluster::Launch(ClusterMember& member, const std::string& name, const std::string& program,
+                                  std::vector<std::string> args) {
+  const std::string path = ProgramFolder() + "/" + program;
+  if (!std::filesystem::exists(path)) {
+    return absl::NotFoundError(path + " is missing; build it or install it beside cistern");
+  }
+  log_from_[name] = FileBytes(folder_.Log(name));
+  CISTERN_ASSIGN_OR_RETURN(member.process,
+                           Spawn({.program = path, .args = std::move(args), .log = folder_.Log(name)}));
+  member.started = true;
+  return folder_.Record(name, member.process);
+}
+
+absl::Status LocalCluster::StartRouter() {
+  CISTERN_ASSIGN_OR_RETURN(const std::string key, folder_.KeyFile());
+  if (IsAlive(router_.process)) return absl::OkStatus();
+  CISTERN_RETURN_IF_ERROR(CheckPortFree(settings_.router));
+  CISTERN_RETURN_IF_ERROR(folder_.Save(settings_));  // From here on `down` finds what runs.
+  return Launch(router_, "router", "cistern-router",
+                {"--listen", settings_.router, "--data-dir", folder_.RouterState(), "--cluster-key", key});
+}
+
+absl::Status LocalCluster::WaitForRouter() {
+  while (true) {
+    CISTERN_RETURN_IF_ERROR(CheckStarted());
+    const absl::StatusOr<ClusterStatus> status = FetchClusterStatus(settings_.router, kStatusDeadline);
+    if (status.ok()) {
+      for (const NodeRecord& record : status->nodes) {
+        const auto at = std::find_if(nodes_.begin(), nodes_.end(),
+                                     [&](const auto& node) { return node.id == record.entry.id; });
+        if (at != nodes_.end())
+          old_incarnations_[static_cast<size_t>(at - nodes_.begin())] = record.entry.incarnation;
+      }
+      return absl::OkStatus();
+    }
+    if (steady_clock::now() > deadline_) {
+      return absl::DeadlineExceededError("the router does not answer: " + Words(status.status()) + "; see " +
+                                         folder_.Log("router"));
+    }
+    ShowProgress("waiting for the router");
+    Pause();
+  }
+}
+
+absl::Status LocalCluster::StartNodes() {
+  CISTERN_ASSIGN_OR_RETURN(const std::string key, folder_.KeyFile());
+  for (ClusterMember& node : nodes_) {
+    if (IsAlive(node.process)) continue;
+    std::error_code error;
+    std::filesystem::create_directories(node.data_dir, error);
+    if (error) return absl::UnavailableError("cannot make folder " + node.data_dir + ": " + error.message());
+    std::vector<std::string> args = {"--data-dir",    node.data_dir, "--router", settings_.router,
+                                     "--cluster-key", key,           "--id",     node.id};
+    const auto add = [&args](const char* flag, std::string value) {
+      args.push_back(flag);
+      args.push_back(std::move(value));
+    };
+    // The port it had, when nobody took it meanwhile; with several shards the system chooses.
+    const bool again = settings_.shards <= 1 && !node.address.empty() && CheckPortFree(node.address).ok();
+    if (again) add("--listen", node.address);
+    if (settings_.shards != 0) add("--shards", std::to_string(settings_.shards));
+    if (settings_.ram_bytes != 0) add("--ram", std::to_string(settings_.ram_bytes));
+    if (!settings_.transport.empty()) add("--transport", settings_.transport);
+    if (!settings_.policy.empty()) add("--policy", settings_.policy);
+    CISTERN_RETURN_IF_ERROR(Launch(node, node.id, "cistern-node", std::move(args)));
+  }
+  return absl::OkStatus();
+}
+
+bool LocalCluster::AllActive(const ClusterStatus& status) {
+  size_t active = 0;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    for (const NodeRecord& record : status.nodes) {
+      if (record.entry.id != nodes_[i].id || record.entry.state != NodeState::kActive) continue;
+      if (nodes_[i].started && record.entry.incarnation <= old_incarnations_[i])
+        continue;  // Its predecessor.
+      if (!record.entry.shards.empty()) nodes_[i].address = record.entry.shards[0].tcp;
+      settings_.addresses[nodes_[i].id] = nodes_[i].address;
+      ++active;
+    }
+  }
+  ShowProgress(std::to_string(active) + " of " + std::to_string(nodes_.size()) + " nodes active");
+  return active == nodes_.size();
+}
+
+absl::Status LocalCluster::WaitUntilActive() {
+  while (true) {
+    CISTERN_RETURN_IF_ERROR(CheckStarted());
+    const absl::StatusOr<ClusterStatus> status = FetchClusterStatus(settings_.router, kStatusDeadline);
+    if (status.ok() && AllActive(*status)) return absl::OkStatus();
+    if (steady_clock::now() > deadline_) {
+      return absl::DeadlineExceededError("not all nodes became active within " +
+                                         std::to_string(options_.up.deadline_s) + " s; see the logs in " +
+                                         folder_.dir() + "/logs");
+    }
+    Pause();
+  }
+}
+
+absl::Status LocalCluster::WaitUntilAnswering() {
+  CliOptions options = options_;
+  options.router = settings_.router;
+  options.transport = "auto";
+  Result<std::unique_ptr<Client>> client = ConnectClient(options);
+  if (!client.ok()) return absl::UnavailableError(client.status().message());
+  for (const ClusterMember& node : nodes_) {
+    while (true) {
+      CISTERN_RETURN_IF_ERROR(CheckStarted());
+      const absl::Status answered =
+          internal::FetchNodeStats(*client.value(), node.id, kAnswerDeadline).status();
+      if (answered.ok()) break;
+      if (steady_clock::now() > deadline_) {
+        return absl::DeadlineExceededError(node.id + " is active but does not answer: " + Words(answered) +
+                                           "; see " + folder_.Log(node.id));
+      }
+      ShowProgress("waiting for " + node.id + " to answer");
+      Pause();
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LocalCluster::CheckStarted() {
+  sigset_t pending;
+  if (sigpending(&pending) == 0 &&
+      (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1)) {
+    return absl::CancelledError("interrupted; what had been started was ended");
+  }
+  const auto check = [this](const ClusterMember& member, const std::string& name) {
+    if (!member.started || IsAlive(member.process)) return absl::OkStatus();
+    const std::string how = TryReap(member.process.pid).value_or("unknown end");
+    // What the process said itself is the best one line there is; without it, where to look.
+    const std::string said = LastLine(folder_.Log(name), log_from_[name]);
+    return absl::UnavailableError(member.id + " did not start (" + how + "): " +
+                                  (said.empty() ? "it said nothing; see " + folder_.Log(name) : said));
+  };
+  CISTERN_RETURN_IF_ERROR(check(router_, "router"));
+  for (const ClusterMember& node : nodes_) CISTERN_RETURN_IF_ERROR(check(node, node.id));
+  return absl::OkStatus();
+}
+
+void LocalCluster::EndStarted() {
+  std::vector<ProcessId> started;
+  for (const ClusterMember& node : nodes_) {
+    if (!node.started) continue;
+    started.push_back(node.process);
+    folder_.Forget(node.id);
+  }
+  if (router_.started) {
+    started.push_back(router_.process);
+    folder_.Forget("router");
+  }
+  EndProcesses(started, kEndPatienceMs);
+}
+
+void LocalCluster::ShowProgress(const std::string& what) {
+  if (progress_) std::fprintf(stderr, "\r\033[K%s", what.c_str());
+}
+
+}  // namespace cistern

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/cli/cluster_folder.h"
+#include "client/cli/options.h"
+#include "proto/control.h"
+
+namespace cistern {
+
+struct ClusterMember {
+  std::string id;        // "router-1", "node-1", ...
+  std::string address;   // HOST:PORT
+  std::string data_dir;  // Nodes only.
+  ProcessId process;
+  bool started = false;  // By this call.
+};
+
+// A cluster of real processes on this machine. Start brings up what of it is not running, under the same
+// identity, folders and, where they are free, ports. Owner: `up`; one thread. The processes outlive it.
+class LocalCluster {
+ public:
+  LocalCluster(ClusterFolder& folder, const CliOptions& options) : folder_(folder), options_(options) {}
+  // On failure everything this call started has been ended, and the error is one line.
+  absl::Status Start();
+  const ClusterMember& router() const { return router_; }
+  const std::vector<ClusterMember>& nodes() const { return nodes_; }
+
+ private:
+  absl::Status TakeSettings();
+  absl::Status StartRouter();
+  absl::Status StartNodes();
+  absl::Status WaitForRouter();
+  absl::Status WaitUntilActive();
+  absl::Status WaitUntilAnswering();
+  void EndStarted();
+  // The error of a process that ended while it was waited for, or Cancelled when the user pressed Ctrl-C (the
+  // signals are blocked meanwhile); OK when waiting makes sense.
+  absl::Status CheckStarted();
+  absl::Status Launch(ClusterMember& member, const std::string& name, const std::string& program,
+                      std::vector<std::string> args);
+  bool AllActive(const ClusterStatus& status);
+  void ShowProgress(const std::string& what);
+
+  ClusterFolder& folder_;
+  const CliOptions& options_;
+  ClusterSettings settings_;
+  ClusterMember router_;
+  std::vector<ClusterMember> nodes_;
+  std::vector<uint64_t> old_incarnations_;    // Per node, before it was started; a started one must be above.
+  std::map<std::string, uint64_t> log_from_;  // Name -> where this call's output begins in its log.
+  std::chrono::steady_clock::time_point deadline_;
+  bool progress_ = false;
+};
+
+// OK when nobody listens on HOST:PORT of this machine; else one line that says so. What a server there would
+// find.
+absl::Status CheckPortFree(const std::string& address);
+
+}  // namespace cistern

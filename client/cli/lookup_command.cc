@@ -1,0 +1,74 @@
+#include <chrono>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/cli/commands.h"
+#include "client/cli/connect.h"
+#include "client/cli/output.h"
+#include "client/cli/plain_layout.h"
+#include "client/cli/tokens.h"
+#include "client/internal/admin.h"
+#include "nlohmann/json.hpp"
+
+namespace cistern {
+namespace {
+
+constexpr std::chrono::milliseconds kDeadline{2000};
+
+absl::StatusOr<std::string> ReadAll(const std::string& path) {
+  if (path == "-")
+    return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+  std::ifstream file(path);
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file.is_open() || file.bad())
+    return absl::NotFoundError("cannot read " + path + "; give a file of token ids with --tokens");
+  return text;
+}
+
+}  // namespace
+
+int RunLookup(const CliOptions& options) {
+  const LookupOptions& lookup = options.lookup;
+  if (const Status known = CheckLayoutName(lookup.layout); !known.ok())
+    return Fail(options.json, known.message());
+  const absl::StatusOr<std::string> text = ReadAll(lookup.tokens_file);
+  if (!text.ok()) return Fail(options.json, Words(text.status()));
+  const absl::StatusOr<std::vector<uint32_t>> tokens = ParseTokens(*text);
+  if (!tokens.ok()) return Fail(options.json, lookup.tokens_file + ": " + Words(tokens.status()));
+  Result<std::unique_ptr<Client>> client =
+      ConnectClient(options, [](ClientOptions& o) { o.window_bytes = 0; });
+  if (!client.ok()) return Fail(options.json, client.status().message());
+  const Result<Chain> chain =
+      client.value()->MakeChain(PlainLayout(lookup.block_tokens, lookup.bytes_per_block), *tokens);
+  if (!chain.ok()) return Fail(options.json, chain.status().message());
+
+  internal::ProbeResult found;
+  if (chain.value().blocks() > 0) {
+    absl::StatusOr<internal::ProbeResult> probed = internal::Probe(*client.value(), chain.value(), kDeadline);
+    if (!probed.ok()) return Fail(options.json, Words(probed.status()));
+    found = *std::move(probed);
+  }
+  Json out;
+  out["tokens"] = tokens->size();
+  out["blocks"] = chain.value().blocks();
+  out["hit_tokens"] = uint64_t{found.blocks} * lookup.block_tokens;
+  out["groups"] = Json::array({Json{{"name", "kv"}, {"family", "history"}, {"hit_blocks", found.blocks}}});
+  out["where"] = Json::array();
+  for (uint32_t i = 0; i < found.blocks && i < found.owners.size(); ++i) {
+    out["where"].push_back(Json{{"block", i}, {"node", found.owners[i]}, {"tier", "ram"}});
+  }
+  const bool whole = found.blocks == chain.value().blocks();
+  const std::string reason = whole ? "" : std::string(PartResultName(found.stopped_by));
+  out["miss_reason"] = reason;
+  std::string text_out = out["hit_tokens"].dump() + " of " + out["tokens"].dump() + " tokens cached (" +
+                         std::to_string(found.blocks) + " of " + out["blocks"].dump() + " blocks)";
+  if (!whole) text_out += "; then " + reason;
+  PrintResult(options.json, out, text_out + "\n");
+  return kExitDone;
+}
+
+}  // namespace cistern

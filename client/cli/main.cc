@@ -1,0 +1,40 @@
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "client/cli/commands.h"
+#include "client/cli/flags.h"
+#include "client/cli/output.h"
+#include "client/cli/process.h"
+
+namespace cistern {
+namespace {
+
+using Command = int (*)(const CliOptions&);
+
+int Main(int argc, char** argv) {
+  CaptureEnvironment();  // What `up` hands to the cluster: without the next line's change.
+  // gRPC tells of every refused connection on stderr; what people need of it is in our one line (F65). It
+  // reads these once, before its first call.
+  setenv("GRPC_VERBOSITY", "NONE", 1);
+  std::signal(SIGPIPE, SIG_IGN);
+  CliOptions options;
+  if (std::optional<int> code = ParseFlags(argc, argv, options)) return *code;
+  static const std::map<std::string, Command> kCommands = {
+      {"up", RunUp},         {"down", RunDown},   {"status", RunStatus}, {"peers", RunPeers},
+      {"replay", RunReplay}, {"bench", RunBench}, {"lookup", RunLookup},
+  };
+  try {
+    return kCommands.at(options.command)(options);
+  } catch (const std::exception& error) {  // Only libraries throw: out of memory, a file that vanished.
+    return Fail(options.json, std::string("cannot go on: ") + error.what());
+  }
+}
+
+}  // namespace
+}  // namespace cistern
+
+int main(int argc, char** argv) { return cistern::Main(argc, argv); }

@@ -1,0 +1,125 @@
+#include "client/cli/process.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "client/cli/cluster_folder.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cistern {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class ProcessTest : public testing::Test {
+ protected:
+  ProcessTest() {
+    std::string pattern = testing::TempDir() + "cistern-cli-XXXXXX";
+    dir_ = mkdtemp(pattern.data());
+    CaptureEnvironment();
+  }
+  ~ProcessTest() override { std::filesystem::remove_all(dir_); }
+  absl::StatusOr<ProcessId> Shell(const std::string& script) {
+    return Spawn({.program = "/bin/sh", .args = {"-c", script}, .log = dir_ + "/log"});
+  }
+  std::string dir_;
+};
+
+TEST_F(ProcessTest, SpawnsASessionOfItsOwnThatEndsOnSigterm) {
+  const absl::StatusOr<ProcessId> process = Shell("while :; do sleep 1; done");
+  ASSERT_TRUE(process.ok());
+  EXPECT_TRUE(IsAlive(*process));
+  EXPECT_EQ(getsid(process->pid), process->pid);
+  EXPECT_THAT(EndProcesses({*process}, 5000), ElementsAre("ended"));
+  EXPECT_FALSE(IsAlive(*process));
+}
+
+TEST_F(ProcessTest, KillsWhatIgnoresSigterm) {
+  const absl::StatusOr<ProcessId> process = Shell("trap '' TERM; echo ready; while :; do sleep 1; done");
+  ASSERT_TRUE(process.ok());
+  while (LastLine(dir_ + "/log", 0) != "ready") usleep(1000);
+  EXPECT_THAT(EndProcesses({*process}, 50), ElementsAre("killed"));
+  EXPECT_FALSE(IsAlive(*process));
+}
+
+TEST_F(ProcessTest, NeverSignalsAnotherProcessWithTheSameNumber) {
+  const absl::StatusOr<ProcessId> process = Shell("while :; do sleep 1; done");
+  ASSERT_TRUE(process.ok());
+  ProcessId other = *process;
+  other.start_ticks += 1;  // As if the number had been given again.
+  EXPECT_THAT(EndProcesses({other, ProcessId{}}, 50), ElementsAre("gone", "gone"));
+  EXPECT_TRUE(IsAlive(*process));
+  EndProcesses({*process}, 5000);
+}
+
+TEST_F(ProcessTest, TellsHowAChildEndedAndWhatItSaidLast) {
+  const absl::StatusOr<ProcessId> process = Shell("echo first; echo last >&2; exit 2");
+  ASSERT_TRUE(process.ok());
+  std::optional<std::string> how;
+  while (!(how = TryReap(process->pid))) usleep(1000);
+  EXPECT_EQ(*how, "exit 2");
+  EXPECT_EQ(LastLine(dir_ + "/log", 0), "last");
+  EXPECT_EQ(LastLine(dir_ + "/log", FileBytes(dir_ + "/log")), "");
+}
+
+TEST_F(ProcessTest, AMissingProgramIsAnErrorWithItsPath) {
+  const absl::Status status = Spawn({.program = "/no/such", .args = {}, .log = dir_ + "/log"}).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/no/such"));
+}
+
+TEST_F(ProcessTest, FolderKeepsSettingsAndProcesses) {
+  absl::StatusOr<ClusterFolder> folder = ClusterFolder::Create(dir_ + "/c");
+  ASSERT_TRUE(folder.ok());
+  ASSERT_TRUE(folder->Load().ok());
+  EXPECT_EQ(*folder->Load(), std::nullopt);
+  ClusterSettings settings{.router = "127.0.0.1:1",
+                           .nodes = 3,
+                           .shards = 2,
+                           .ram_bytes = 5,
+                           .transport = "map",
+                           .policy = "lru",
+                           .addresses = {{"node-1", "127.0.0.1:2"}}};
+  ASSERT_TRUE(folder->Save(settings).ok());
+  EXPECT_EQ(**folder->Load(), settings);
+  ASSERT_TRUE(folder->Record("node-1", {7, 8}).ok());
+  EXPECT_EQ(folder->Recorded("node-1"), (ProcessId{7, 8}));
+  EXPECT_THAT(folder->RecordedNames(), ElementsAre("node-1"));
+  folder->Forget("node-1");
+  EXPECT_EQ(folder->Recorded("node-1"), std::nullopt);
+}
+
+TEST_F(ProcessTest, FolderIsHeldByOneAtATimeAndKeyStaysTheSame) {
+  absl::StatusOr<ClusterFolder> folder = ClusterFolder::Create(dir_ + "/c");
+  ASSERT_TRUE(folder.ok());
+  EXPECT_THAT(std::string(ClusterFolder::Create(dir_ + "/c").status().message()), HasSubstr("at work"));
+  const std::string key = *folder->KeyFile();
+  std::ifstream first(key);
+  const std::string text((std::istreambuf_iterator<char>(first)), std::istreambuf_iterator<char>());
+  EXPECT_EQ(std::filesystem::status(key).permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  folder->Unlock();
+  absl::StatusOr<ClusterFolder> again = ClusterFolder::Create(dir_ + "/c");
+  ASSERT_TRUE(again.ok());
+  std::ifstream second(*again->KeyFile());
+  EXPECT_EQ(text, std::string((std::istreambuf_iterator<char>(second)), std::istreambuf_iterator<char>()));
+}
+
+TEST_F(ProcessTest, F65_DamagedSettingsAreNamedNotThrown) {
+  absl::StatusOr<ClusterFolder> folder = ClusterFolder::Create(dir_ + "/c");
+  ASSERT_TRUE(folder.ok());
+  for (const char* text : {"", "{", "[]", "{\"router\": 7}", "{\"router\": \"\"}"}) {
+    std::ofstream(dir_ + "/c/cluster.json") << text;
+    EXPECT_THAT(std::string(folder->Load().status().message()), HasSubstr("cluster.json is damaged")) << text;
+  }
+  EXPECT_THAT(std::string(ClusterFolder::Open(dir_ + "/none").status().message()), HasSubstr("no cluster"));
+}
+
+}  // namespace
+}  // namespace cistern
