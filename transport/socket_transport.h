@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/clock.h"
@@ -58,6 +59,7 @@ class SocketTransport final : public Transport {
   bool Cancel(PeerId peer, uint64_t request_id) override;
   void Fence(PeerId peer, const absl::Status& why) override;
   const PeerPath* Path(PeerId peer) const override;
+  std::vector<ConstSegment> MappedRegions(PeerId peer) const override;
   bool Poll() override;
   int WaitFd() const override;
 

@@ -135,8 +135,8 @@ class Transport {
   virtual void Fence(PeerId peer, const absl::Status& why) = 0;
 
   virtual const PeerPath* Path(PeerId peer) const = 0;  // Null when gone.
-  // The peer's memory as this process sees it, in the order of HelloAck::regions; empty where nothing is mapped. For
-  // measuring the limit of the path; reads of parts go through Pull.
+  // The peer's memory as this process sees it, in the order of HelloAck::regions; empty where nothing is
+  // mapped. For measuring the limit of the path; reads of parts go through Pull.
   virtual std::vector<ConstSegment> MappedRegions(PeerId) const { return {}; }
 
   // Moves everything that can move; true if anything did. Never blocks.
@@ -145,6 +145,8 @@ class Transport {
   virtual int WaitFd() const = 0;
 };
 
+// The region id under which the accepting side pulls from a peer's put window.
+inline constexpr uint32_t kPutWindowRegion = 0;
 inline constexpr Nanos kHandshakeDeadline = 2 * kSecond;
 inline constexpr size_t kSendQueueFramesMax = 1024;
 inline constexpr size_t kSendQueueBytesMax = 32u << 20;

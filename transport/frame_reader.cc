@@ -1,0 +1,301 @@
+#include "transport/frame_reader.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "core/crc32c.h"
+
+namespace cistern {
+
+using Event = FrameReader::Event;
+
+Event FrameReader::Next(int fd) {
+  Event event = Event::kNothing;
+  for (;;) {
+    switch (state_) {
+      case State::kHeader:
+        if (head_end_ - head_at_ >= kFrameHeaderBytes) return DecodeHeader();
+        if (!ReceiveHead(fd, event)) return event;
+        break;
+      case State::kBody:
+        if (header_.body_bytes > kReceiveHeadBytes) {
+          large_body_got_ = 0;
+          state_ = State::kLargeBody;
+          break;
+        }
+        if (head_end_ - head_at_ >= header_.body_bytes) {
+          body_ = ByteView(head_.data() + head_at_, header_.body_bytes);
+          head_at_ += header_.body_bytes;
+          return FinishBody();
+        }
+        if (!ReceiveHead(fd, event)) return event;
+        break;
+      case State::kLargeBody:
+        if (large_body_got_ == header_.body_bytes) {
+          body_ = ByteView(large_body_.data(), header_.body_bytes);
+          return FinishBody();
+        }
+        if (!ReceiveLargeBody(fd, event)) return event;
+        break;
+      case State::kPayloadDue:
+        return Event::kPayload;
+      case State::kPayload:
+        if (payload_left_ == 0) {
+          state_ = State::kFrameDone;
+          return Event::kFrame;
+        }
+        if (!ReceivePayload(fd, event)) return event;
+        break;
+      case State::kFrameDone:
+        if (large_body_.capacity() > kBodyKeptBytesMax) large_body_ = Bytes();
+        body_ = {};
+        draining_ = false;
+        state_ = State::kHeader;
+        break;
+    }
+  }
+}
+
+Event FrameReader::DecodeHeader() {
+  absl::StatusOr<FrameHeader> header =
+      DecodeFrameHeader(ByteView(head_.data() + head_at_, kFrameHeaderBytes));
+  if (!header.ok()) return Bad(header.status());
+  header_ = *header;
+  head_at_ += kFrameHeaderBytes;
+  state_ = State::kBody;
+  return Event::kHeader;
+}
+
+Event FrameReader::FinishBody() {
+  if (Crc32c(body_.data(), body_.size()) != header_.body_crc) {
+    return Bad(absl::DataLossError("frame body_crc wrong"));
+  }
+  piece_crcs_.clear();
+  plan_.Clear();
+  if (header_.payload_bytes == 0) {
+    state_ = State::kFrameDone;
+    return Event::kFrame;
+  }
+  state_ = State::kPayloadDue;
+  return Event::kPayload;
+}
+
+absl::Status FrameReader::StartPayload() {
+  uint64_t total = 0;
+  targets_.clear();
+  for (uint32_t i = 0; i < plan_.pieces.size(); ++i) {
+    const PayloadPlan::Piece& piece = plan_.pieces[i];
+    total += piece.bytes;
+    if (piece.segment_count == 0) {
+      if (piece.bytes > 0) targets_.push_back({nullptr, piece.bytes, i});
+      continue;
+    }
+    const uint64_t end = uint64_t{piece.first_segment} + piece.segment_count;
+    if (end > plan_.segments.size()) return absl::InternalError("payload plan: segment out of range");
+    size_t bytes = 0;
+    for (uint64_t j = piece.first_segment; j < end; ++j) {
+      const Segment& segment = plan_.segments[j];
+      bytes += segment.bytes;
+      if (segment.bytes > 0) targets_.push_back({segment.data, segment.bytes, i});
+    }
+    if (bytes != piece.bytes) {
+      return absl::InternalError(
+          absl::StrCat("payload plan: a piece of ", piece.bytes, " bytes has segments of ", bytes));
+    }
+  }
+  if (total != header_.payload_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("payload of ", header_.payload_bytes, " bytes where ", total, " belong"));
+  }
+  piece_crcs_.assign(plan_.pieces.size(), 0);
+  payload_left_ = header_.payload_bytes;
+  target_ = 0;
+  target_at_ = 0;
+  state_ = State::kPayload;
+  return absl::OkStatus();
+}
+
+void FrameReader::DrainPayload() {
+  if (state_ == State::kPayloadDue) {
+    payload_left_ = header_.payload_bytes;
+    state_ = State::kPayload;
+  }
+  draining_ = true;
+}
+
+bool FrameReader::DrainIfArriving(uint64_t request_id) {
+  const bool arriving = state_ == State::kPayload || state_ == State::kPayloadDue;
+  if (!arriving || header_.request_id != request_id) return false;
+  draining_ = true;
+  return true;
+}
+
+bool FrameReader::ReceiveHead(int fd, Event& event) {
+  if (head_at_ > 0) {
+    std::memmove(head_.data(), head_.data() + head_at_, head_end_ - head_at_);
+    head_end_ -= head_at_;
+    head_at_ = 0;
+  }
+  const size_t room = kReceiveHeadBytes - head_end_;
+  if (dry_) return event = Event::kNothing, false;
+  ssize_t got = 0;
+  if (!expect_fds_) {
+    got = recv(fd, head_.data() + head_end_, room, MSG_DONTWAIT);
+  } else {
+    iovec iov{head_.data() + head_end_, room};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kRegionsPerPeerMax)];
+    msghdr message{};
+    message.msg_iov = &iov;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    got = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got >= 0 && !TakeControl(&message)) {
+      event = Bad(absl::InvalidArgumentError("too many descriptors with the handshake"));
+      return false;
+    }
+  }
+  if (!Account(got, room, event)) return false;
+  head_end_ += static_cast<size_t>(got);
+  return true;
+}
+
+bool FrameReader::TakeControl(const void* opaque) {
+  auto& message = *const_cast<msghdr*>(static_cast<const msghdr*>(opaque));
+  for (cmsghdr* at = CMSG_FIRSTHDR(&message); at != nullptr; at = CMSG_NXTHDR(&message, at)) {
+    if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (at->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(at) + i * sizeof(int), sizeof(int));
+      fds_.emplace_back(fd);  // Owned at once, so that whatever is wrong later closes it.
+    }
+  }
+  return (message.msg_flags & MSG_CTRUNC) == 0 && fds_.size() <= kRegionsPerPeerMax;
+}
+
+bool FrameReader::ReceiveLargeBody(int fd, Event& event) {
+  const size_t need = header_.body_bytes;
+  // Twice what came, so that memory follows bytes, not announcements.
+  const size_t size = std::min(need, std::max<size_t>(64u << 10, 2 * large_body_got_));
+  if (large_body_.size() < size) large_body_.resize(size);
+  if (head_end_ > head_at_) {
+    large_body_got_ += TakeFromHead(large_body_.data() + large_body_got_, size - large_body_got_);
+    return true;
+  }
+  if (dry_) return event = Event::kNothing, false;
+  const size_t room = std::min(need, large_body_.size()) - large_body_got_;  // > 0: size grew past what came.
+  const ssize_t got = recv(fd, large_body_.data() + large_body_got_, room, MSG_DONTWAIT);
+  if (!Account(got, room, event)) return false;
+  large_body_got_ += static_cast<size_t>(got);
+  return true;
+}
+
+size_t FrameReader::TakeFromHead(std::byte* to, size_t bytes) {
+  const size_t take = std::min(bytes, head_end_ - head_at_);
+  std::memcpy(to, head_.data() + head_at_, take);
+  head_at_ += take;
+  return take;
+}
+
+bool FrameReader::ReceivePayload(int fd, Event& event) {
+  if (head_end_ > head_at_) {
+    // What came together with the header: copied once more, at most kReceiveHeadBytes.
+    while (head_end_ > head_at_ && payload_left_ > 0) {
+      const size_t piece_left = draining_ ? payload_left_ : targets_[target_].bytes - target_at_;
+      size_t take = std::min<uint64_t>({head_end_ - head_at_, piece_left, payload_left_});
+      if (!draining_ && targets_[target_].data != nullptr) {
+        take = TakeFromHead(targets_[target_].data + target_at_, take);
+      } else {
+        head_at_ += take;
+      }
+      Land(take);
+    }
+    return true;
+  }
+  if (dry_) return event = Event::kNothing, false;
+  iovec iov[kIovPerReceiveMax + 1];
+  size_t count = 0;
+  size_t asked = 0;
+  const size_t want = std::min<uint64_t>(payload_left_, kReceiveChunkBytesMax);
+  for (size_t target = target_, at = target_at_; asked < want && count < kIovPerReceiveMax;) {
+    size_t bytes = want - asked;
+    std::byte* to = nullptr;
+    if (!draining_) {
+      bytes = std::min(bytes, targets_[target].bytes - at);
+      if (targets_[target].data != nullptr) to = targets_[target].data + at;
+    }
+    if (to == nullptr) {
+      to = scratch_.data();
+      bytes = std::min(bytes, scratch_.size());
+    }
+    iov[count++] = {to, bytes};
+    asked += bytes;
+    at += bytes;
+    if (!draining_ && at == targets_[target].bytes) ++target, at = 0;
+  }
+  // The next frame's header may follow at once: take it along, behind what body() still shows.
+  if (asked == payload_left_ && head_end_ < kReceiveHeadBytes) {
+    iov[count++] = {head_.data() + head_end_, kReceiveHeadBytes - head_end_};
+    asked += kReceiveHeadBytes - head_end_;
+  }
+  msghdr message{};
+  message.msg_iov = iov;
+  message.msg_iovlen = count;
+  const ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT);
+  if (!Account(got, asked, event)) return false;
+  const size_t landed = std::min<uint64_t>(static_cast<size_t>(got), payload_left_);
+  head_end_ += static_cast<size_t>(got) - landed;
+  Land(landed);
+  return true;
+}
+
+void FrameReader::Land(size_t bytes) {
+  payload_left_ -= bytes;
+  if (draining_) {
+    drained_bytes_ += bytes;
+    return;
+  }
+  while (bytes > 0) {
+    const Target& target = targets_[target_];
+    const size_t take = std::min(bytes, target.bytes - target_at_);
+    if (target.data != nullptr) {
+      uint32_t& crc = piece_crcs_[target.piece];
+      crc = Crc32cExtend(crc, target.data + target_at_, take);
+    } else {
+      drained_bytes_ += take;
+    }
+    bytes -= take;
+    target_at_ += take;
+    if (target_at_ == target.bytes) ++target_, target_at_ = 0;
+  }
+}
+
+bool FrameReader::Account(int64_t got, size_t asked, Event& event) {
+  if (got > 0) {
+    burst_bytes_ += static_cast<size_t>(got);
+    // After a short read one more try would most likely only say EAGAIN; after a long round others are due.
+    dry_ = static_cast<size_t>(got) < asked || burst_bytes_ >= kReadBurstBytesMax ||
+           ++receives_ >= kReceivesPerRoundMax;
+    return true;
+  }
+  if (got == 0) return event = Event::kClosed, false;
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
+    dry_ = true;
+    return event = Event::kNothing, false;
+  }
+  event = Bad(absl::UnavailableError(absl::StrCat("receive: ", std::strerror(errno))));
+  return false;
+}
+
+Event FrameReader::Bad(absl::Status why) {
+  error_ = std::move(why);
+  return Event::kBad;
+}
+
+}  // namespace cistern

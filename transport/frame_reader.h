@@ -1,0 +1,119 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "transport/transport.h"
+#include "transport/unique_fd.h"
+
+namespace cistern {
+
+inline constexpr size_t kReadBurstBytesMax = 4u << 20;  // One peer's share of one round.
+inline constexpr int kReceivesPerRoundMax = 64;
+inline constexpr size_t kReceiveChunkBytesMax = 256u << 10;  // Checksummed while still in the core's cache.
+inline constexpr size_t kBodyKeptBytesMax = 1u << 20;  // A larger body buffer is given back after its frame.
+inline constexpr size_t kReceiveHeadBytes = 4096;      // At most so much payload is copied once more.
+
+// Takes frames off one connection. Pull style: the owner asks for the next event, acts, asks again; no
+// callback runs while a FrameReader is on the stack. Headers and small bodies come through a small buffer,
+// large bodies and payloads straight to where they belong; a piece's CRC-32C is computed over each chunk as
+// soon as it has landed.
+//
+// Owner: one SocketPeer. Thread: the transport's. Memory follows bytes that came, never bytes announced.
+class FrameReader {
+ public:
+  enum class Event : uint8_t {
+    kNothing,  // Nothing more in this round.
+    kHeader,   // header() passed its checks; nothing was allocated for it.
+    kPayload,  // body() is whole; a payload follows: fill plan() and call StartPayload, or DrainPayload.
+    kFrame,    // All of it is here.
+    kClosed,   // The peer ended the stream.
+    kBad,      // error(): the stream cannot be read on.
+  };
+  // scratch: where drained bytes go; shared by the readers of one thread.
+  explicit FrameReader(absl::Span<std::byte> scratch) : scratch_(scratch) {}
+
+  // A new round: the socket may have bytes again.
+  void StartRound() {
+    dry_ = false;
+    burst_bytes_ = 0;
+    receives_ = 0;
+  }
+  // Received since StartRound.
+  size_t burst_bytes() const { return burst_bytes_; }
+  Event Next(int fd);
+
+  const FrameHeader& header() const { return header_; }
+  ByteView body() const { return body_; }
+  PayloadPlan& plan() { return plan_; }
+  absl::Span<const uint32_t> piece_crcs() const { return piece_crcs_; }
+  const absl::Status& error() const { return error_; }
+
+  // InvalidArgument when the plan's pieces or segments do not add up.
+  absl::Status StartPayload();
+  void DrainPayload();
+  // True while the payload of this request's frame is arriving; from then on it is drained.
+  bool DrainIfArriving(uint64_t request_id);
+  bool draining() const { return draining_; }
+  uint64_t drained_bytes() const { return drained_bytes_; }
+
+  // Handshake on a unix socket: take descriptors that come along. kBad when more than kRegionsPerPeerMax
+  // come.
+  void ExpectFds(bool on) { expect_fds_ = on; }
+  std::vector<UniqueFd> TakeFds() { return std::exchange(fds_, {}); }
+
+ private:
+  enum class State : uint8_t { kHeader, kBody, kLargeBody, kPayloadDue, kPayload, kFrameDone };
+  static constexpr size_t kIovPerReceiveMax = 32;
+
+  // False: no byte came; `event` tells why.
+  bool ReceiveHead(int fd, Event& event);
+  bool ReceiveLargeBody(int fd, Event& event);
+  bool ReceivePayload(int fd, Event& event);
+  bool Account(int64_t got, size_t asked, Event& event);
+  bool TakeControl(const void* message);
+  Event DecodeHeader();
+  Event FinishBody();
+  void Land(size_t bytes);
+  size_t TakeFromHead(std::byte* to, size_t bytes);
+  Event Bad(absl::Status why);
+
+  absl::Span<std::byte> scratch_;
+  State state_ = State::kHeader;
+  bool dry_ = false;
+  bool draining_ = false;
+  bool expect_fds_ = false;
+  size_t burst_bytes_ = 0;
+  int receives_ = 0;
+
+  FrameHeader header_;
+  ByteView body_;
+  size_t head_at_ = 0;  // Bytes [head_at_, head_end_) of head_ are received and not yet used.
+  size_t head_end_ = 0;
+  Bytes large_body_;  // Its size is a high-water mark.
+  size_t large_body_got_ = 0;
+
+  // The plan as a flat list of where bytes go, in order.
+  struct Target {
+    std::byte* data = nullptr;  // Null: drained.
+    size_t bytes = 0;
+    uint32_t piece = 0;
+  };
+  PayloadPlan plan_;
+  std::vector<Target> targets_;
+  std::vector<uint32_t> piece_crcs_;
+  uint64_t payload_left_ = 0;
+  size_t target_ = 0;     // The first target that is not full,
+  size_t target_at_ = 0;  // and how much of it is.
+  uint64_t drained_bytes_ = 0;
+
+  std::vector<UniqueFd> fds_;
+  absl::Status error_;
+  std::array<std::byte, kReceiveHeadBytes> head_;
+};
+
+}  // namespace cistern

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "transport/unique_fd.h"
+
+namespace cistern {
+
+// Where a socket listens or connects, parsed from "tcp:HOST:PORT" or "unix:NAME". HOST is a numeric IPv4
+// address, a numeric IPv6 address in brackets, or "localhost": names are resolved by whoever may block. NAME
+// is an abstract unix name.
+class SocketAddress {
+ public:
+  // InvalidArgument names what is wrong.
+  static absl::StatusOr<SocketAddress> Parse(const std::string& text);
+
+  bool is_unix() const { return raw_.ss_family == AF_UNIX; }
+  const std::string& text() const { return text_; }
+
+  // A bound, listening, non-blocking socket. Unavailable when the address is in use.
+  absl::StatusOr<UniqueFd> Listen() const;
+  // A non-blocking socket whose connect has begun (and perhaps ended). Unavailable when nobody listens.
+  absl::StatusOr<UniqueFd> Connect() const;
+
+ private:
+  absl::StatusOr<UniqueFd> Open() const;
+  sockaddr_storage raw_{};
+  socklen_t raw_bytes_ = 0;
+  std::string text_;
+};
+
+// The address a listening socket got, in the form that SocketAddress::Parse takes.
+absl::StatusOr<std::string> BoundAddress(int fd);
+// The network device a connected socket goes through: "lo", "eth0", "unix".
+std::string DeviceOf(int fd);
+// SO_PEERCRED of a unix socket; -1 when it cannot be told.
+int64_t PeerUid(int fd);
+
+}  // namespace cistern

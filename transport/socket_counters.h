@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace cistern {
+
+// What happened on one SocketTransport since its start.
+struct SocketCounters {
+  uint64_t accepted = 0;
+  uint64_t bad_frames = 0;         // Connections closed for a frame that breaks a limit or a checksum.
+  uint64_t version_refused = 0;    // Wire versions do not meet.
+  uint64_t algorithm_refused = 0;  // Another key algorithm.
+  uint64_t hello_refused = 0;      // The handler said no (ticket).
+  uint64_t handshake_timeouts = 0;
+  uint64_t peers_refused = 0;  // Too many peers, or too many that have not said HELLO.
+  uint64_t uid_refused = 0;    // Unix peer of another user.
+  uint64_t map_refused = 0;    // Went on without a map; the path says why.
+  uint64_t stalled_sends = 0;
+  uint64_t accept_errors = 0;
+  uint64_t cancelled_requests = 0;
+  uint64_t drained_bytes = 0;
+
+  std::map<std::string, uint64_t> ToMap() const {
+    return {{"socket_accepted_total", accepted},        {"bad_frames_total", bad_frames},
+            {"version_refused_total", version_refused}, {"algorithm_refused_total", algorithm_refused},
+            {"hello_refused_total", hello_refused},     {"handshake_timeouts_total", handshake_timeouts},
+            {"peers_refused_total", peers_refused},     {"uid_refused_total", uid_refused},
+            {"map_refused_total", map_refused},         {"stalled_sends_total", stalled_sends},
+            {"accept_errors_total", accept_errors},     {"cancelled_requests_total", cancelled_requests},
+            {"drained_bytes_total", drained_bytes}};
+  }
+};
+
+}  // namespace cistern

@@ -1,0 +1,132 @@
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "transport/socket_address.h"
+#include "transport/socket_counters.h"
+#include "transport/socket_peer.h"
+#include "transport/socket_transport.h"
+
+namespace cistern {
+
+// The works of SocketTransport: socket_transport.cc has what the owner calls, socket_poll.cc what Poll does,
+// socket_handshake.cc how a connection becomes a peer.
+//
+// Callbacks run with no reader, writer or iterator on the stack. They may close any peer, also the one they
+// are about: a closed peer moves to the graveyard, which is emptied when the outermost call returns.
+class SocketTransport::Impl {
+ public:
+  Impl(Clock& clock, const SocketOptions& options) : clock_(clock), options_(options) {}
+  absl::Status Open();
+
+  absl::StatusOr<std::string> Listen(const std::string& address);
+  absl::Status AddWakeFd(int fd);
+  absl::StatusOr<PeerId> Connect(const std::string& address, const ConnectOptions& options);
+  absl::Status Send(PeerId id, const OutFrame& frame);
+  absl::Status Pull(PeerId id, const PullRequest& request);
+  bool Cancel(PeerId id, uint64_t request_id);
+  void Fence(PeerId id, const absl::Status& why);
+  const PeerPath* Path(PeerId id) const;
+  std::vector<ConstSegment> MappedRegions(PeerId id) const;
+  bool Poll();
+
+  void set_handler(TransportHandler* handler) { handler_ = handler; }
+  int wait_fd() const { return epoll_.get(); }
+  std::map<std::string, uint64_t> counters() const;
+  size_t peer_count() const { return peers_.size(); }
+
+ private:
+  using State = SocketPeer::State;
+  // What an epoll event is about, in the high half of its data.
+  enum Tag : uint32_t { kPeerTag, kListenerTag, kWakeTag, kTimerTag, kForeignTag };
+  struct Listener {
+    UniqueFd fd;
+    bool is_unix = false;
+  };
+  // Held by every entry from outside; the last one out empties the graveyard.
+  class Inside {
+   public:
+    explicit Inside(Impl& impl) : impl_(impl) { ++impl_.depth_; }
+    ~Inside() {
+      if (--impl_.depth_ == 0) impl_.graveyard_.clear();
+    }
+
+   private:
+    Impl& impl_;
+  };
+
+  // socket_transport.cc
+  SocketPeer* Find(PeerId id) const;
+  absl::StatusOr<SocketPeer*> Adopt(UniqueFd fd, bool accepted, bool is_unix);
+  // Closes now and tells the handler if it is owed that.
+  void Down(SocketPeer& peer, const absl::Status& why);
+  // Has Poll call Down: for errors met where a callback would surprise.
+  void Doom(SocketPeer& peer, absl::Status why);
+  void Flush(SocketPeer& peer);
+  void Watch(SocketPeer& peer, bool wants_write);
+  void Wake();
+  absl::Status AddToEpoll(int fd, Tag tag, uint32_t id, uint32_t events);
+
+  // socket_poll.cc
+  bool PollSockets();
+  bool ServeDirectly();
+  bool HandleEvent(const epoll_event& event);
+  bool ServeRead(SocketPeer& peer);
+  bool HandleReadEvent(SocketPeer& peer, FrameReader::Event event);
+  void BeginPayload(SocketPeer& peer);
+  void DeliverFrame(SocketPeer& peer);
+  bool DeliverDeferred();
+  bool FlushWaiting();
+  void CloseBad(SocketPeer& peer, const absl::Status& why);
+  void ScheduleCheck(Nanos at);
+  void CheckDeadlines();
+  void ArmTimer();
+
+  // socket_handshake.cc
+  bool Accept(size_t listener);
+  bool AcceptOne(Listener& listener);
+  void ConnectDone(SocketPeer& peer);
+  void SendHello(SocketPeer& peer);
+  absl::Status CheckHeader(const SocketPeer& peer, const FrameHeader& header) const;
+  void OnHelloFrame(SocketPeer& peer);
+  absl::Status CheckHello(const FrameHeader& header, ByteView body, Hello& hello);
+  absl::Status TakeWindow(SocketPeer& peer, Hello& hello);
+  void SendAck(SocketPeer& peer, HelloAck& ack, const std::vector<const MemoryRegion*>& regions);
+  void OnAckFrame(SocketPeer& peer);
+  void SetMapped(SocketPeer& peer);
+  void RefuseMap(SocketPeer& peer, const absl::Status& why);
+  void Refuse(SocketPeer& peer, const absl::Status& why);
+
+  Clock& clock_;
+  const SocketOptions options_;
+  TransportHandler* handler_ = nullptr;
+  UniqueFd epoll_;
+  UniqueFd wake_;   // Readable when Poll has work that no socket shows.
+  UniqueFd timer_;  // Readable when a deadline may have passed.
+  UniqueFd spare_;  // Given up for a moment to close what comes when descriptors have run out.
+  std::vector<Listener> listeners_;
+  std::vector<std::byte> scratch_;
+  absl::flat_hash_map<PeerId, std::unique_ptr<SocketPeer>> peers_;
+  std::vector<std::unique_ptr<SocketPeer>> graveyard_;
+  PeerId next_id_ = 1;
+  size_t unauthenticated_ = 0;
+  int depth_ = 0;
+  bool polling_ = false;
+  bool awake_ = false;  // wake_ is readable.
+  int direct_rounds_ = 0;
+  Nanos next_check_ = kNever;
+  std::vector<PeerId> unflushed_;
+  std::vector<PeerId> doomed_;
+  std::vector<std::pair<PeerId, uint64_t>> sent_;  // OnSent due.
+  std::vector<uint64_t> cookies_;                  // Scratch of Flush.
+  std::vector<PeerId> ids_;                        // Scratch of loops over peers.
+  Bytes body_;                                     // Scratch for handshake bodies.
+  SocketCounters counters_;
+};
+
+}  // namespace cistern
