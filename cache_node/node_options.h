@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "core/clock.h"
+#include "core/ids.h"
+#include "core/ticket.h"
+
+namespace cistern {
+
+// Options of the `cistern-node` binary; CLI11 fills them.
+struct NodeOptions {
+  std::string data_dir;                   // Lock, node id and cluster id.
+  std::string router = "127.0.0.1:7400";  // HOST:PORT of the router.
+  std::string listen = "127.0.0.1:0";  // HOST:PORT of shard 0; port 0 lets the system choose for each shard.
+  uint64_t ram_bytes = uint64_t{1} << 30;  // RAM of the node for parts, all shards together.
+  uint32_t shards = 1;                     // Threads that serve, each with its share of runs and RAM.
+  std::string cluster_key_path;            // File with the cluster's key.
+  std::string node_id;                     // Empty: the one in data_dir, else "node-<host>-<pid>" made now.
+  std::string transport = "auto";          // "auto" and "map" listen on TCP and unix, "socket" on TCP alone.
+  std::string policy = "lru";              // Eviction policy.
+  std::string log_level = "info";          // spdlog level.
+};
+
+// What one shard is told at its start.
+struct NodeShardOptions {
+  std::string node_id;
+  uint32_t shard = 0;
+  uint32_t shards = 1;
+  uint64_t ram_bytes = uint64_t{64} << 20;  // Of this shard; at least one slab (4 MiB).
+  std::string policy = "lru";
+  ClusterKey cluster_key;
+  // Known once the node is registered; until then every HELLO is refused as Unavailable. See SetIdentity.
+  std::optional<ClusterId> cluster;
+  uint64_t incarnation = 0;
+  // Wall clock in seconds, asked only when a ticket is opened; leases never depend on it (F46).
+  std::function<int64_t()> unix_now;  // Null: the system's clock.
+};
+
+}  // namespace cistern

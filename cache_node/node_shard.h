@@ -1,0 +1,190 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "cache_node/lease_table.h"
+#include "cache_node/node_counters.h"
+#include "cache_node/node_options.h"
+#include "cache_node/put_table.h"
+#include "cache_node/ram_tier.h"
+#include "core/arena.h"
+#include "core/clock.h"
+#include "core/node_stats.h"
+#include "core/random.h"
+#include "core/ticket.h"
+#include "transport/transport.h"
+
+namespace cistern {
+
+inline constexpr uint32_t kLeaseTtlDefaultMs = 2000;
+inline constexpr uint32_t kPutDeadlineDefaultMs = 2000;
+inline constexpr uint32_t kPutDeadlineMaxMs = 30'000;
+inline constexpr Nanos kPutGrace =
+    250 * kMillisecond;  // What is on its way at the deadline may still arrive.
+inline constexpr Nanos kPayloadHoldMax =
+    30 * kSecond;  // A peer that does not take a payload for so long is cut off.
+inline constexpr uint32_t kPutFramesMax = 4096;          // PUT frames whose pulls are under way.
+inline constexpr uint64_t kPullBytesPerTurn = 8u << 20;  // Then other peers get their turn.
+
+// One share of a node: block index, RAM, leases and puts behind the frames of its clients (DESIGN §5).
+//
+// Owner: the shard's thread (ShardLoop), or the simulator. Everything happens in Poll(), on one thread; no
+// locks. Lifetime: the transport and clock outlive it; its destructor fences every peer, so no transfer
+// outlives the arena. Errors: nothing from a peer is trusted; what does not decode is answered with kError
+// and counted.
+class NodeShard final : public TransportHandler {
+ public:
+  // Makes the arena (not prefaulted) and becomes the transport's handler. ResourceExhausted: too little
+  // memory; InvalidArgument: RAM below one slab, unknown policy.
+  static absl::StatusOr<std::unique_ptr<NodeShard>> Create(NodeShardOptions options, Clock& clock,
+                                                           Transport& transport, Random& random);
+  ~NodeShard() override;
+  NodeShard(const NodeShard&) = delete;
+  NodeShard& operator=(const NodeShard&) = delete;
+
+  // Moves what can move: transport, pulls under way, deadlines. True if anything happened. Never blocks.
+  bool Poll();
+  // When Poll has something to do although nothing arrives; kNever when nothing is due. In the past: Poll
+  // now.
+  Nanos NextWake() const;
+
+  // The node's place in the cluster, from its registration. Another incarnation or cluster ends every peer
+  // (F24, F46).
+  void SetIdentity(const ClusterId& cluster, uint64_t incarnation);
+  // Figures of this shard; cpu_seconds (of the process) only from shard 0, so that sums are right.
+  NodeStats Stats() const;
+  // Ends every peer, their leases and puts.
+  void Shutdown(const absl::Status& why);
+
+  const NodeCounters& counters() const { return counters_; }
+  RamTier& ram() { return ram_; }
+  const LeaseTable& leases() const { return leases_; }
+  const PutTable& puts() const { return puts_; }
+  MemoryRegion& arena() { return arena_; }
+  size_t peers() const { return peers_.size(); }
+
+  absl::Status OnHello(PeerId peer, const Hello& hello, HelloAck& ack,
+                       std::vector<const MemoryRegion*>& regions) override;
+  void OnPeerUp(PeerId peer, const HelloAck& ack) override;
+  void OnPeerDown(PeerId peer, const absl::Status& why) override;
+  absl::Status OnPayload(PeerId peer, const FrameHeader& header, ByteView body, PayloadPlan& plan) override;
+  void OnFrame(PeerId peer, const InFrame& frame) override;
+  void OnSent(PeerId peer, uint64_t cookie) override;
+  void OnPulled(PeerId peer, uint64_t pull_id, const PullResult& result) override;
+
+ private:
+  struct Peer {
+    uint32_t rights = 0;
+    uint64_t client_id = 0;
+    Nanos ticket_end = kNever;
+  };
+  // One PUT frame whose bytes are pulled from the client's window. Pooled.
+  struct PutFrame {
+    PeerId peer = 0;
+    uint64_t request_id = 0;
+    uint32_t next = 0;     // First part not yet asked for.
+    uint32_t waiting = 0;  // Pulls under way.
+    bool live = false;
+    PutRequest request;
+    std::vector<PartResult> results;
+  };
+
+  NodeShard(NodeShardOptions options, Clock& clock, Transport& transport, Random& random, MemoryRegion arena);
+
+  // node_shard.cc
+  void Handle(PeerId peer, const Peer& state, const InFrame& frame);
+  bool Allowed(PeerId peer, const Peer& state, const FrameHeader& header, uint32_t right);
+  void ReplyError(PeerId peer, uint64_t request_id, const absl::Status& status);
+  template <typename Message>
+  void Reply(PeerId peer, FrameType type, uint64_t request_id, const Message& message) {
+    body_.clear();
+    message.Encode(body_);
+    SendOrFence(peer, OutFrame{.type = type, .request_id = request_id, .body = body_, .payload = {}});
+  }
+  void SendOrFence(PeerId peer, const OutFrame& frame);
+  void FenceSoon(PeerId peer, absl::Status why);
+  void RunFences();
+  void RunTimers(Nanos now);
+  void Drop(PeerId peer, const InFrame& frame);
+  void SendStats(PeerId peer, const InFrame& frame);
+
+  // node_shard_read.cc
+  struct ScanResult {
+    uint32_t hit_blocks = 0;
+    PartResult stopped_by = PartResult::kOk;
+  };
+  ScanResult Scan(const ChainRequest& request, std::vector<SlotId>* slots);
+  uint32_t BlocksOfThisShard(const ChainRequest& request) const;
+  void CountBlocks(const ScanResult& scan, size_t asked);
+  bool DecodeChain(PeerId peer, const InFrame& frame);
+  bool TryLeaseAll(absl::Span<const SlotId> slots);
+  void Lookup(PeerId peer, const InFrame& frame);
+  void Plan(PeerId peer, const InFrame& frame);
+  void Read(PeerId peer, const InFrame& frame);
+  void Renew(PeerId peer, const InFrame& frame);
+  void Release(PeerId peer, const InFrame& frame);
+  bool TakePayload(SlotId slot, uint64_t& bytes);
+  void SendParts(PeerId peer, FrameType type, uint64_t request_id);
+  void Describe(SlotId slot, PartDescriptor& out) const;
+  void TouchAll(absl::Span<const SlotId> slots);
+  void EndRow(uint32_t row);
+
+  // node_shard_write.cc
+  void Offer(PeerId peer, const InFrame& frame);
+  void JudgeOffered(const ChainRequest& request, uint32_t blocks_here);
+  PartResult ReserveOffered(PeerId peer, const ChainRequest& request, uint32_t block, PartCoord coord,
+                            Nanos deadline, uint64_t& put_id);
+  void Put(PeerId peer, const InFrame& frame);
+  void PutFromWindow(PeerId peer, const InFrame& frame);
+  PartResult CheckPut(PeerId peer, const PutRequest::Part& part, PutState state, uint32_t& put);
+  PartResult CheckBytes(uint32_t put, uint32_t announced_crc, uint32_t arrived_crc);
+  void PublishFrame(PeerId peer, const PutRequest& request, absl::Span<PartResult> results);
+  bool AdvancePulls(uint64_t budget);
+  void FinishFrame(uint32_t index);
+  void DropFramesOf(PeerId peer);
+  void Abort(PeerId peer, const InFrame& frame);
+  void AbandonPut(uint32_t put);
+  void ExpirePuts(Nanos now);
+
+  uint32_t Tick() { return RamTier::TickOf(clock_.Now()); }
+
+  const NodeShardOptions options_;
+  Clock& clock_;
+  Transport& transport_;
+  Random& random_;
+  MemoryRegion arena_;
+  NodeCounters counters_;
+  RamTier ram_;        // Over arena_.
+  LeaseTable leases_;  // Names slots of ram_.
+  PutTable puts_;      // Names slots of ram_.
+  std::optional<ClusterId> cluster_;
+  uint64_t incarnation_ = 0;
+  absl::flat_hash_map<PeerId, Peer> peers_;
+  std::vector<std::pair<PeerId, absl::Status>> to_fence_;  // Outside callbacks of the transport.
+  Nanos next_ticket_end_ = kNever;
+  std::vector<PutFrame> put_frames_;
+  std::vector<uint32_t> free_put_frames_;
+  std::vector<uint32_t> pull_queue_;  // Put frames with parts to ask for, oldest first.
+  bool advancing_ = false;            // Inside AdvancePulls: OnPulled leaves finishing to it.
+
+  // Scratch that keeps its capacity, so a warm path does not allocate.
+  ChainRequest chain_;
+  PlanReply plan_reply_;
+  ReadRequest read_;
+  OfferReply offer_reply_;
+  PutRequest put_;
+  PutReply put_reply_;
+  IdList ids_;
+  Bytes body_;
+  std::vector<SlotId> slots_;
+  std::vector<SlotId> ended_;
+  std::vector<SlotId> held_;  // Slots whose bytes go into payload_.
+  std::vector<ConstSegment> payload_;
+  std::vector<Probe> probes_;
+};
+
+}  // namespace cistern

@@ -1,0 +1,117 @@
+// STATS of a shard.
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "cache_node/node_shard.h"
+#include "proto/convert.h"
+
+namespace cistern {
+namespace {
+
+double CpuSeconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// "put_parts_ok_total", "put_parts_no_space_total", ...: one counter an outcome.
+void AddResults(const char* name, const NodeCounters::ByResult& results, NodeStats& stats) {
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i] == 0) continue;
+    std::string code(PartResultName(static_cast<PartResult>(i)));
+    std::transform(code.begin(), code.end(), code.begin(), [](unsigned char c) { return std::tolower(c); });
+    stats.counters[absl::StrCat(name, "_", code, "_total")] = results[i];
+  }
+}
+
+}  // namespace
+
+NodeStats NodeShard::Stats() const {
+  NodeStats stats;
+  stats.tiers.push_back({.tier = "ram",
+                         .used_bytes = ram_.used_bytes(),
+                         .capacity_bytes = ram_.capacity_bytes(),
+                         .parts = ram_.parts()});
+  const NodeCounters& c = counters_;
+  stats.hit_blocks = c.hit_blocks;
+  stats.miss_blocks = c.miss_blocks;
+  if (options_.shard == 0) stats.cpu_seconds = CpuSeconds();
+  auto& out = stats.counters;
+  out["lookup_blocks_total"] = c.lookup_blocks;
+  out["hit_blocks_total"] = c.hit_blocks;
+  out["miss_blocks_total"] = c.miss_blocks;
+  out["probe_blocks_total"] = c.probe_blocks;
+  out["collisions_rejected_total"] = c.collisions_rejected;
+  out["layout_mismatches_total"] = c.layout_mismatches;
+  out["corrupt_puts_total"] = c.corrupt_puts;
+  out["put_bytes_total"] = c.put_bytes;
+  out["inline_bytes_total"] = c.inline_bytes;
+  out["evicted_parts_total"] = c.evicted_parts;
+  out["evicted_bytes_total"] = c.evicted_bytes;
+  out["slab_evicted_parts_total"] = c.slab_evicted_parts;
+  out["slabs_moved_total"] = c.slabs_moved;
+  out["dropped_parts_total"] = c.dropped_parts;
+  out["no_space_total"] = c.no_space;
+  out["plans_total"] = c.plans;
+  out["leases_expired_total"] = c.leases_expired;
+  out["puts_expired_total"] = c.puts_expired;
+  out["puts_abandoned_total"] = c.puts_abandoned;
+  out["peers_accepted_total"] = c.peers_accepted;
+  out["peers_refused_total"] = c.peers_refused;
+  out["peers_fenced_total"] = c.peers_fenced;
+  out["version_refused_total"] = c.version_refused;
+  out["tickets_expired_total"] = c.tickets_expired;
+  out["bad_frames_total"] = c.bad_frames;
+  out["wrong_shard_blocks_total"] = c.wrong_shard_blocks;
+  out["denied_requests_total"] = c.denied_requests;
+  AddResults("plan_parts", c.plan_parts, stats);
+  AddResults("read_parts", c.read_parts, stats);
+  AddResults("offer_parts", c.offer_parts, stats);
+  AddResults("put_parts", c.put_parts, stats);
+  // Gauges.
+  out["leases_live"] = leases_.plans();
+  out["payload_holds"] = leases_.holds();
+  out["leased_parts"] = ram_.leased_parts();
+  out["doomed_parts"] = ram_.doomed_parts();
+  out["pinned_bytes"] = ram_.pinned_bytes();
+  // 1,000,000 when the whole capacity is pinned. Of one shard: sums of shards have to be made again from
+  // pinned_bytes.
+  out["pinned_ratio_ppm"] = ram_.pinned_bytes() * 1'000'000 / std::max<uint64_t>(ram_.capacity_bytes(), 1);
+  out["puts_live"] = puts_.size();
+  out["metadata_bytes"] = ram_.metadata_bytes();
+  out["bytes_per_part"] = ram_.parts() == 0 ? 0 : ram_.metadata_bytes() / ram_.parts();
+  out["peers_live"] = peers_.size();
+  std::vector<PeerId> ids;
+  for (const auto& [id, peer] : peers_) ids.push_back(id);
+  std::sort(ids.begin(), ids.end());
+  for (const PeerId id : ids) {
+    const PeerPath* path = transport_.Path(id);
+    if (path == nullptr) continue;
+    if (stats.peers.size() == kPeerStatsMax) break;
+    stats.peers.push_back(
+        {.peer = absl::StrCat("client ", absl::Hex(peers_.at(id).client_id, absl::kZeroPad16)),
+         .transport = std::string(PathKindName(path->kind)),
+         .device = path->device,
+         .memory = path->memory,
+         .why = path->why});
+  }
+  return stats;
+}
+
+void NodeShard::SendStats(PeerId peer, const InFrame& frame) {
+  const std::string encoded = ToWire(Stats()).SerializeAsString();
+  const auto* bytes = reinterpret_cast<const std::byte*>(encoded.data());
+  SendOrFence(peer, OutFrame{.type = FrameType::kStatsReply,
+                             .request_id = frame.header.request_id,
+                             .body = ByteView(bytes, encoded.size()),
+                             .payload = {}});
+}
+
+}  // namespace cistern

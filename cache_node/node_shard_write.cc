@@ -1,0 +1,343 @@
+// OFFER, PUT, ABORT of a shard.
+#include <algorithm>
+
+#include "cache_node/node_shard.h"
+#include "core/placement.h"
+
+namespace cistern {
+namespace {
+
+// The state of a queued pull names its frame and its place there.
+uint64_t PullName(uint32_t frame, uint32_t part) { return uint64_t{frame} << 32 | part; }
+
+}  // namespace
+
+// First of two passes: which offered parts are here already. No slot is reserved meanwhile, so no answer goes
+// stale.
+void NodeShard::JudgeOffered(const ChainRequest& request, uint32_t blocks_here) {
+  const auto coords = static_cast<uint32_t>(request.coords.size());
+  const LayoutIndex layout = ram_.FindLayout(request.layout);
+  const size_t pairs = size_t{blocks_here} * coords;
+  slots_.clear();
+  for (size_t from = 0; from < pairs; from += kProbeBatchMax) {
+    const size_t to = std::min(pairs, from + kProbeBatchMax);
+    probes_.clear();
+    for (size_t i = from; i < to; ++i) {
+      probes_.push_back(
+          {.hash = &request.blocks[i / coords].hash, .coord = request.coords[i % coords].Packed()});
+    }
+    ram_.FindBatch(absl::MakeSpan(probes_));
+    for (size_t i = from; i < to; ++i) {
+      const SlotId slot = probes_[i - from].slot;
+      if (slot == kNoSlot) continue;
+      const PartResult judged =
+          ram_.Judge(slot, request.blocks[i / coords].fingerprint, layout, request.part_bytes);
+      // A miss here means another block of the same hash: it cannot be stored beside this one (F01).
+      offer_reply_.slots[i].result = judged == PartResult::kOk     ? PartResult::kExists
+                                     : judged == PartResult::kMiss ? PartResult::kInvalid
+                                                                   : judged;
+      if (judged == PartResult::kOk) slots_.push_back(slot);
+    }
+  }
+  TouchAll(slots_);  // A writer has just computed these blocks: they are in use.
+}
+
+PartResult NodeShard::ReserveOffered(PeerId peer, const ChainRequest& request, uint32_t block,
+                                     PartCoord coord, Nanos deadline, uint64_t& put_id) {
+  if (!puts_.HasRoom(peer)) return PartResult::kBusy;
+  SlotId slot = kNoSlot;
+  const PartResult reserved = ram_.Reserve(request.part_bytes, Tick(), slot);
+  if (reserved != PartResult::kOk) return reserved;
+  put_id = puts_.Add({.peer = peer,
+                      .slot = slot,
+                      .length = request.part_bytes,
+                      .depth = request.depth + block,
+                      .deadline = deadline,
+                      .key = {.block = request.blocks[block], .coord = coord},
+                      .layout = request.layout});
+  return PartResult::kOk;
+}
+
+void NodeShard::Offer(PeerId peer, const InFrame& frame) {
+  if (!DecodeChain(peer, frame)) return;
+  const auto coords = static_cast<uint32_t>(chain_.coords.size());
+  const uint32_t blocks_here = BlocksOfThisShard(chain_);
+  counters_.wrong_shard_blocks += chain_.blocks.size() - blocks_here;
+  const uint32_t asked_ms = chain_.deadline_ms == 0 ? kPutDeadlineDefaultMs : chain_.deadline_ms;
+  const Nanos deadline = clock_.Now() + std::min(asked_ms, kPutDeadlineMaxMs) * kMillisecond + kPutGrace;
+  offer_reply_.slots.assign(chain_.blocks.size() * coords, OfferReply::Slot{});
+  JudgeOffered(chain_, blocks_here);
+  // Shallow blocks first: when not all fit, a prefix is what is worth having. One refusal speaks for the
+  // rest, since all parts of an offer have one size; so a full arena is told at once (F16).
+  PartResult refused = PartResult::kOk;
+  for (uint32_t block = 0; block < chain_.blocks.size(); ++block) {
+    for (uint32_t c = 0; c < coords; ++c) {
+      OfferReply::Slot& slot = offer_reply_.slots[size_t{block} * coords + c];
+      if (block >= blocks_here) {
+        slot.result = PartResult::kWrongShard;
+      } else if (slot.result == PartResult::kOk && refused != PartResult::kOk) {
+        slot.result = refused;
+      } else if (slot.result == PartResult::kOk) {
+        slot.result = ReserveOffered(peer, chain_, block, chain_.coords[c], deadline, slot.put_id);
+        if (slot.result != PartResult::kOk) refused = slot.result;
+      }
+      NodeCounters::Count(counters_.offer_parts, slot.result);
+    }
+  }
+  Reply(peer, FrameType::kOfferReply, frame.header.request_id, offer_reply_);
+}
+
+// Whether a part of a PUT names a live put of this peer in this state, with its length. A put of wrong length
+// is over.
+PartResult NodeShard::CheckPut(PeerId peer, const PutRequest::Part& part, PutState state, uint32_t& put) {
+  const auto found = puts_.Find(peer, part.put_id);
+  if (!found.has_value())
+    return PartResult::kStale;  // Used, expired, aborted, or never given to this peer (F19).
+  const PutTable::Row& row = puts_.row(*found);
+  if (row.state != state) return PartResult::kInvalid;
+  if (row.length != part.length) {
+    if (state == PutState::kOffered) AbandonPut(*found);
+    return PartResult::kInvalid;
+  }
+  put = *found;
+  return PartResult::kOk;
+}
+
+absl::Status NodeShard::OnPayload(PeerId peer, const FrameHeader& header, ByteView body, PayloadPlan& plan) {
+  const auto refuse = [&](absl::Status why) {
+    ++counters_.bad_frames;
+    ReplyError(peer, header.request_id, why);
+    return why;
+  };
+  const auto state = peers_.find(peer);
+  if (state == peers_.end()) return absl::UnavailableError("no such peer");
+  if (header.type != FrameType::kPut || (header.flags & kFlagFromWindow) != 0) {
+    return refuse(absl::InvalidArgumentError("a node takes payload with PUT alone"));
+  }
+  if ((state->second.rights & kRightWrite) == 0) {
+    ++counters_.denied_requests;
+    return refuse(absl::PermissionDeniedError("ticket lacks the right for this request"));
+  }
+  if (const absl::Status decoded = put_.Decode(body); !decoded.ok()) return refuse(decoded);
+  uint64_t sum = 0;
+  for (const PutRequest::Part& part : put_.parts) sum += part.length;
+  if (sum != header.payload_bytes) {
+    return refuse(absl::InvalidArgumentError("put.parts.length: does not add up to the payload"));
+  }
+  plan.Clear();
+  for (const PutRequest::Part& part : put_.parts) {
+    PayloadPlan::Piece piece{.bytes = part.length,
+                             .first_segment = static_cast<uint32_t>(plan.segments.size())};
+    uint32_t put = 0;
+    if (CheckPut(peer, part, PutState::kOffered, put) == PartResult::kOk) {
+      puts_.SetState(put, PutState::kReceiving, header.request_id);
+      plan.segments.push_back({.data = ram_.data(puts_.row(put).slot), .bytes = part.length});
+      piece.segment_count = 1;
+    }
+    plan.pieces.push_back(piece);
+  }
+  return absl::OkStatus();
+}
+
+PartResult NodeShard::CheckBytes(uint32_t put, uint32_t announced_crc, uint32_t arrived_crc) {
+  if (announced_crc != arrived_crc) {
+    ++counters_.corrupt_puts;
+    AbandonPut(put);
+    return PartResult::kCorrupt;
+  }
+  puts_.SetState(put, PutState::kArrived, 0);
+  return PartResult::kOk;
+}
+
+// Makes the parts that arrived visible. Deepest first, so a parent is more recent than its children.
+void NodeShard::PublishFrame(PeerId peer, const PutRequest& request, absl::Span<PartResult> results) {
+  const uint32_t tick = Tick();
+  for (size_t i = request.parts.size(); i-- > 0;) {
+    if (results[i] == PartResult::kOk) {
+      uint32_t put = 0;
+      results[i] = CheckPut(peer, request.parts[i], PutState::kArrived, put);
+      if (results[i] == PartResult::kOk) {
+        const PutTable::Row row = puts_.row(put);
+        puts_.Remove(put);
+        results[i] =
+            ram_.Publish(row.slot, row.key, row.layout, row.length, request.parts[i].crc, row.depth, tick);
+        if (results[i] == PartResult::kOk) counters_.put_bytes += row.length;
+      }
+    }
+    NodeCounters::Count(counters_.put_parts, results[i]);
+  }
+}
+
+void NodeShard::Put(PeerId peer, const InFrame& frame) {
+  if ((frame.header.flags & kFlagFromWindow) != 0) return PutFromWindow(peer, frame);
+  if (const absl::Status decoded = put_.Decode(frame.body); !decoded.ok()) {
+    ++counters_.bad_frames;
+    return ReplyError(peer, frame.header.request_id, decoded);
+  }
+  put_reply_.results.assign(put_.parts.size(), PartResult::kInvalid);
+  for (size_t i = 0; i < put_.parts.size(); ++i) {
+    uint32_t put = 0;
+    PartResult& result = put_reply_.results[i];
+    result = CheckPut(peer, put_.parts[i], PutState::kReceiving, put);
+    if (result == PartResult::kOk && puts_.row(put).request_id != frame.header.request_id)
+      result = PartResult::kInvalid;
+    if (result != PartResult::kOk) continue;
+    result = i < frame.piece_crcs.size() ? CheckBytes(put, put_.parts[i].crc, frame.piece_crcs[i])
+                                         : PartResult::kInvalid;
+  }
+  PublishFrame(peer, put_, absl::MakeSpan(put_reply_.results));
+  Reply(peer, FrameType::kPutReply, frame.header.request_id, put_reply_);
+}
+
+void NodeShard::PutFromWindow(PeerId peer, const InFrame& frame) {
+  const PeerPath* path = transport_.Path(peer);
+  if (path == nullptr || !path->one_sided) {
+    ++counters_.bad_frames;
+    return ReplyError(peer, frame.header.request_id,
+                      absl::InvalidArgumentError("this path has no put window"));
+  }
+  uint32_t index = 0;
+  if (!free_put_frames_.empty()) {
+    index = free_put_frames_.back();
+    free_put_frames_.pop_back();
+  } else if (put_frames_.size() < kPutFramesMax) {
+    index = static_cast<uint32_t>(put_frames_.size());
+    put_frames_.emplace_back();
+  } else {
+    return ReplyError(peer, frame.header.request_id,
+                      absl::ResourceExhaustedError("kPutFramesMax puts are under way"));
+  }
+  PutFrame& put_frame = put_frames_[index];
+  if (const absl::Status decoded = put_frame.request.Decode(frame.body); !decoded.ok()) {
+    free_put_frames_.push_back(index);
+    ++counters_.bad_frames;
+    return ReplyError(peer, frame.header.request_id, decoded);
+  }
+  put_frame.peer = peer;
+  put_frame.request_id = frame.header.request_id;
+  put_frame.next = put_frame.waiting = 0;
+  put_frame.live = true;
+  put_frame.results.assign(put_frame.request.parts.size(), PartResult::kInvalid);
+  for (uint32_t i = 0; i < put_frame.request.parts.size(); ++i) {
+    uint32_t put = 0;
+    put_frame.results[i] = CheckPut(peer, put_frame.request.parts[i], PutState::kOffered, put);
+    if (put_frame.results[i] == PartResult::kOk) puts_.SetState(put, PutState::kQueued, PullName(index, i));
+  }
+  const bool first = pull_queue_.empty();
+  pull_queue_.push_back(index);
+  if (first) AdvancePulls(kPullBytesPerTurn);
+}
+
+bool NodeShard::AdvancePulls(uint64_t budget) {
+  if (pull_queue_.empty() || advancing_) return false;
+  advancing_ = true;
+  uint64_t pulled = 0;
+  while (!pull_queue_.empty() && pulled < budget) {
+    const uint32_t index = pull_queue_.front();
+    const PeerId peer = put_frames_[index].peer;
+    while (put_frames_[index].live && put_frames_[index].next < put_frames_[index].request.parts.size() &&
+           pulled < budget) {
+      PutFrame& frame = put_frames_[index];
+      const uint32_t i = frame.next++;
+      if (frame.results[i] != PartResult::kOk) continue;
+      const PutRequest::Part& part = frame.request.parts[i];
+      uint32_t put = 0;
+      frame.results[i] = CheckPut(peer, part, PutState::kQueued, put);
+      if (frame.results[i] != PartResult::kOk) continue;
+      puts_.SetState(put, PutState::kPulling, PullName(index, i));
+      const Segment target{.data = ram_.data(puts_.row(put).slot), .bytes = part.length};
+      ++frame.waiting;
+      pulled += part.length;
+      const absl::Status started = transport_.Pull(peer, {.pull_id = part.put_id,
+                                                          .region = 0,
+                                                          .offset = part.window_offset,
+                                                          .bytes = part.length,
+                                                          .target = absl::MakeConstSpan(&target, 1)});
+      if (!started.ok()) OnPulled(peer, part.put_id, {.result = PartResult::kInvalid});
+    }
+    if (!put_frames_[index].live) continue;  // The peer went; its frames have left the queue.
+    if (put_frames_[index].next < put_frames_[index].request.parts.size()) break;
+    pull_queue_.erase(pull_queue_.begin());
+    if (put_frames_[index].waiting == 0) FinishFrame(index);
+  }
+  advancing_ = false;
+  return true;
+}
+
+void NodeShard::OnPulled(PeerId peer, uint64_t pull_id, const PullResult& result) {
+  const auto put = puts_.Find(peer, pull_id);
+  if (!put.has_value() || puts_.row(*put).state != PutState::kPulling) return;
+  const uint64_t name = puts_.row(*put).request_id;
+  const auto index = static_cast<uint32_t>(name >> 32);
+  const auto part = static_cast<uint32_t>(name);
+  PutFrame& frame = put_frames_[index];
+  if (result.result == PartResult::kOk) {
+    frame.results[part] = CheckBytes(*put, frame.request.parts[part].crc, result.crc);
+  } else {
+    frame.results[part] = result.result;
+    AbandonPut(*put);
+  }
+  --frame.waiting;
+  const bool queued = std::find(pull_queue_.begin(), pull_queue_.end(), index) != pull_queue_.end();
+  if (frame.waiting == 0 && !queued) FinishFrame(index);
+}
+
+void NodeShard::FinishFrame(uint32_t index) {
+  PutFrame& frame = put_frames_[index];
+  PublishFrame(frame.peer, frame.request, absl::MakeSpan(frame.results));
+  put_reply_.results.assign(frame.results.begin(), frame.results.end());
+  frame.live = false;
+  free_put_frames_.push_back(index);
+  Reply(frame.peer, FrameType::kPutReply, frame.request_id, put_reply_);
+}
+
+void NodeShard::DropFramesOf(PeerId peer) {
+  for (uint32_t i = 0; i < put_frames_.size(); ++i) {
+    if (!put_frames_[i].live || put_frames_[i].peer != peer) continue;
+    put_frames_[i].live = false;
+    free_put_frames_.push_back(i);
+    std::erase(pull_queue_, i);
+  }
+}
+
+void NodeShard::AbandonPut(uint32_t put) {
+  ram_.Abandon(puts_.row(put).slot);
+  puts_.Remove(put);
+}
+
+void NodeShard::Abort(PeerId peer, const InFrame& frame) {
+  if (const absl::Status decoded = ids_.Decode(frame.body); !decoded.ok()) {
+    ++counters_.bad_frames;
+    return;
+  }
+  for (const uint64_t id : ids_.ids) {
+    const auto put = puts_.Find(peer, id);
+    // A slot that bytes are moving into is not free; that put ends by itself.
+    if (!put.has_value() || puts_.row(*put).state == PutState::kPulling ||
+        puts_.row(*put).state == PutState::kReceiving) {
+      continue;
+    }
+    ++counters_.puts_abandoned;
+    AbandonPut(*put);
+  }
+}
+
+void NodeShard::ExpirePuts(Nanos now) {
+  while (const auto put = puts_.Due(now)) {
+    const PutTable::Row row = puts_.row(*put);
+    const bool moving = row.state == PutState::kPulling ||
+                        (row.state == PutState::kReceiving && !transport_.Cancel(row.peer, row.request_id));
+    if (moving) {  // Bytes may still land: only the peer's end makes the slot free.
+      FenceSoon(row.peer, absl::DeadlineExceededError("put is past its deadline"));
+      puts_.Move(*put, now + kSecond);
+      continue;
+    }
+    ++counters_.puts_expired;
+    AbandonPut(*put);
+    if (row.state != PutState::kReceiving) continue;
+    // Its frame was cancelled with all its parts; they are due at the same time at the latest.
+    ReplyError(row.peer, row.request_id, absl::DeadlineExceededError("put is past its deadline"));
+  }
+}
+
+}  // namespace cistern

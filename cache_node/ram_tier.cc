@@ -1,0 +1,290 @@
+#include "cache_node/ram_tier.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/check.h"
+
+namespace cistern {
+namespace {
+
+constexpr uint32_t kNoSlab = UINT32_MAX;
+// What a policy keeps for an entry; the policies' own headers say so (lru: 12). Used for metadata_bytes
+// alone.
+constexpr uint64_t kPolicyBytesPerEntry = 12;
+
+}  // namespace
+
+RamTier::RamTier(MemoryRegion& region, uint64_t ram_bytes, std::string policy, Random& random,
+                 NodeCounters& counters)
+    : counters_(counters), policy_name_(std::move(policy)), pool_(region, ram_bytes), index_(pool_, random) {
+  classes_.resize(kSizeClassesMax);
+}
+
+absl::Status RamTier::CheckPolicy(const std::string& policy) {
+  return MakeEvictionPolicy(policy, 1).status();
+}
+
+PartResult RamTier::Judge(SlotId slot, uint64_t fingerprint, LayoutIndex layout, uint32_t part_bytes) {
+  if (pool_.trailer(slot).fingerprint != fingerprint) {
+    ++counters_.collisions_rejected;
+    return PartResult::kMiss;
+  }
+  const SlotRecord& record = pool_.record(slot);
+  if (record.layout != layout || record.length != part_bytes) {
+    ++counters_.layout_mismatches;
+    return PartResult::kLayout;
+  }
+  return PartResult::kOk;
+}
+
+bool RamTier::TryLease(SlotId slot) {
+  SlotRecord& record = pool_.record(slot);
+  if (record.leases == UINT16_MAX) return false;
+  if (record.leases++ == 0) {
+    Slab& slab = pool_.slab_of(slot);
+    ++slab.busy;
+    ++leased_parts_;
+    pinned_bytes_ += record.length;
+    ++classes_[slab.size_class].leased_visible;
+  }
+  return true;
+}
+
+void RamTier::Unlease(SlotId slot) {
+  SlotRecord& record = pool_.record(slot);
+  CISTERN_CHECK(record.leases > 0);
+  if (--record.leases != 0) return;
+  --leased_parts_;
+  pinned_bytes_ -= record.length;
+  if (record.state() == SlotState::kDoomed) {
+    --doomed_parts_;
+    pool_.Free(slot);
+    return;
+  }
+  Slab& slab = pool_.slab_of(slot);
+  --slab.busy;
+  --classes_[slab.size_class].leased_visible;
+}
+
+void RamTier::SetTick(SlotId slot, uint32_t tick) {
+  SlotRecord& record = pool_.record(slot);
+  pool_.slab_of(slot).tick_sum += uint64_t{tick} - record.tick;
+  record.tick = tick;
+}
+
+void RamTier::Touch(SlotId slot, uint32_t tick) {
+  if (pool_.record(slot).state() != SlotState::kVisible) return;  // Dropped while leased.
+  SetTick(slot, tick);
+  classes_[pool_.slab_of(slot).size_class].policy->Touch(pool_.PolicyId(slot));
+}
+
+RamTier::ClassState& RamTier::StateOf(ClassId size_class) {
+  ClassState& state = classes_[size_class];
+  if (state.stride != pool_.stride(size_class)) {
+    CISTERN_CHECK(state.visible == 0);
+    // Room for the whole arena in this size; what is never used is never touched.
+    auto policy = MakeEvictionPolicy(policy_name_, pool_.slots_per_slab(size_class) * pool_.slab_count());
+    CISTERN_CHECK(policy.ok());
+    state = ClassState{.policy = *std::move(policy), .stride = pool_.stride(size_class)};
+  }
+  return state;
+}
+
+PartResult RamTier::Reserve(uint32_t part_bytes, uint32_t tick, SlotId& slot) {
+  if (part_bytes < kPartBytesMin) return PartResult::kInvalid;
+  if (part_bytes > kPartBytesMax) return PartResult::kTooLarge;
+  const ClassId size_class = pool_.ClassFor(part_bytes);
+  if (size_class == kNoClass) return PartResult::kBusy;
+  StateOf(size_class);
+  slot = pool_.TryTake(size_class);
+  if (slot == kNoSlot) slot = MakeRoom(size_class, tick);
+  if (slot == kNoSlot) {
+    ++counters_.no_space;
+    return PartResult::kNoSpace;
+  }
+  ++writing_parts_;
+  pool_.record(slot).length = part_bytes;
+  SetTick(slot, tick);
+  return PartResult::kOk;
+}
+
+SlotId RamTier::MakeRoom(ClassId size_class, uint32_t tick) {
+  ClassState& state = classes_[size_class];
+  SlotId victim = kNoSlot;
+  if (state.visible > state.leased_visible) {  // Else every candidate would be refused: do not look (F16).
+    const auto id = state.policy->Victim([this, size_class](EntryId entry) {
+      const SlotRecord& record = pool_.record(pool_.SlotOf(size_class, entry));
+      return record.leases == 0 && record.state() == SlotState::kVisible;
+    });
+    if (id.has_value()) victim = pool_.SlotOf(size_class, *id);
+  }
+  const uint32_t other = ColdestOtherSlab(size_class, victim == kNoSlot);
+  if (other != kNoSlab) {
+    const Slab& slab = pool_.slab(other);
+    // Colder on average than what would go otherwise, so that sizes share the RAM by use.
+    const uint64_t mean_age = tick - slab.tick_sum / slab.used;
+    if (victim == kNoSlot || mean_age > tick - pool_.record(victim).tick) {
+      EmptySlab(other);
+      return pool_.TryTake(size_class);
+    }
+  }
+  if (victim == kNoSlot) return kNoSlot;
+  Remove(victim, /*evicted=*/true);
+  return pool_.TryTake(size_class);
+}
+
+uint32_t RamTier::ColdestOtherSlab(ClassId size_class, bool look_at_all) {
+  if (pool_.class_slabs(size_class) == pool_.slab_count()) return kNoSlab;
+  uint32_t best = kNoSlab;
+  uint64_t best_tick = UINT64_MAX;
+  const uint32_t count = look_at_all ? pool_.slab_count() : std::min(pool_.slab_count(), kSlabsLookedAt);
+  for (uint32_t i = 0; i < count; ++i) {
+    slab_hand_ = slab_hand_ + 1 < pool_.slab_count() ? slab_hand_ + 1 : 0;
+    const Slab& slab = pool_.slab(slab_hand_);
+    if (slab.size_class == kNoClass || slab.size_class == size_class || slab.busy != 0) continue;
+    const uint64_t mean = slab.tick_sum / slab.used;
+    if (mean < best_tick) {
+      best_tick = mean;
+      best = slab_hand_;
+    }
+  }
+  return best;
+}
+
+void RamTier::EmptySlab(uint32_t slab_index) {
+  Slab& slab = pool_.slab(slab_index);
+  CISTERN_CHECK(slab.busy == 0);
+  const uint32_t touched = slab.touched;
+  for (uint32_t i = 0; i < touched && slab.size_class != kNoClass; ++i) {
+    const SlotId slot = slab_index << kSlotIndexBits | i;
+    if (pool_.record(slot).state() != SlotState::kVisible) continue;
+    ++counters_.slab_evicted_parts;
+    Remove(slot, /*evicted=*/true);
+  }
+  ++counters_.slabs_moved;
+}
+
+void RamTier::Remove(SlotId slot, bool evicted) {
+  SlotRecord& record = pool_.record(slot);
+  Slab& slab = pool_.slab_of(slot);
+  ClassState& state = classes_[slab.size_class];
+  const EntryId id = pool_.PolicyId(slot);
+  if (evicted) {
+    ++counters_.evicted_parts;
+    counters_.evicted_bytes += record.length;
+    state.policy->Evicted(id);
+  } else {
+    state.policy->Erase(id);
+  }
+  index_.Erase(slot);
+  layouts_.Release(record.layout);
+  used_bytes_ -= record.length;
+  --state.visible;
+  if (record.leases == 0) {
+    slab.tick_sum -= record.tick;
+    pool_.Free(slot);
+    return;
+  }
+  --state.leased_visible;
+  record.set_state(SlotState::kDoomed);  // Its slab stays busy.
+  SetTick(slot, 0);
+  ++doomed_parts_;
+}
+
+PartResult RamTier::Publish(SlotId slot, const PartKey& key, const LayoutId& layout, uint32_t length,
+                            uint32_t crc, uint32_t depth, uint32_t tick) {
+  if (const SlotId there = Find(key.block.hash, key.coord); there != kNoSlot) {
+    const PartResult judged = Judge(there, key.block.fingerprint, layouts_.Find(layout), length);
+    Abandon(slot);
+    if (judged == PartResult::kOk) return PartResult::kExists;  // First writer wins (F20).
+    return judged == PartResult::kMiss ? PartResult::kInvalid : judged;
+  }
+  const LayoutIndex layout_index = layouts_.Hold(layout);
+  if (layout_index == kNoLayout) {
+    Abandon(slot);
+    return PartResult::kBusy;
+  }
+  SlotRecord& record = pool_.record(slot);
+  record.crc = crc;
+  record.length = length;
+  record.layout = layout_index & 0x1fff;
+  record.set_state(SlotState::kVisible);
+  SlotTrailer& trailer = pool_.trailer(slot);
+  trailer.fingerprint = key.block.fingerprint;
+  std::memcpy(trailer.hash, key.block.hash.bytes.data(), sizeof(trailer.hash));
+  trailer.coord = key.coord.Packed();
+  trailer.length = length;
+  trailer.crc = crc;
+  trailer.reserved = 0;
+  // Even: bytes and trailer are whole for whoever reads this generation.
+  __atomic_store_n(&trailer.generation, __atomic_load_n(&trailer.generation, __ATOMIC_RELAXED) + 1,
+                   __ATOMIC_RELEASE);
+  index_.Insert(slot);
+  Slab& slab = pool_.slab_of(slot);
+  --slab.busy;
+  --writing_parts_;
+  used_bytes_ += length;
+  ClassState& state = classes_[slab.size_class];
+  ++state.visible;
+  SetTick(slot, tick);
+  state.policy->Insert(pool_.PolicyId(slot), key.block.hash.Prefix64(), depth);
+  return PartResult::kOk;
+}
+
+void RamTier::Abandon(SlotId slot) {
+  CISTERN_CHECK(pool_.record(slot).state() == SlotState::kWriting);
+  --writing_parts_;
+  pool_.slab_of(slot).tick_sum -= pool_.record(slot).tick;
+  pool_.Free(slot);
+}
+
+bool RamTier::Drop(SlotId slot) {
+  const bool gone = pool_.record(slot).leases == 0;
+  ++counters_.dropped_parts;
+  Remove(slot, /*evicted=*/false);
+  return gone;
+}
+
+template <typename Visit>
+void RamTier::ForEachSlot(Visit visit) {
+  for (uint32_t s = 0; s < pool_.slab_count(); ++s) {
+    const Slab& slab = pool_.slab(s);
+    for (uint32_t i = 0; slab.size_class != kNoClass && i < slab.touched; ++i) visit(s << kSlotIndexBits | i);
+  }
+}
+
+RamTier::Dropped RamTier::DropAll() {
+  Dropped dropped;
+  ForEachSlot([&](SlotId slot) {
+    if (pool_.record(slot).state() != SlotState::kVisible) return;
+    ++(Drop(slot) ? dropped.parts : dropped.kept);
+  });
+  dropped.kept += writing_parts_;
+  return dropped;
+}
+
+RamTier::Dropped RamTier::DropBlocks(absl::Span<const BlockHash> blocks) {
+  std::vector<BlockHash> sorted(blocks.begin(), blocks.end());
+  std::sort(sorted.begin(), sorted.end());
+  Dropped dropped;
+  ForEachSlot([&](SlotId slot) {
+    if (pool_.record(slot).state() != SlotState::kVisible) return;
+    BlockHash hash;
+    std::memcpy(hash.bytes.data(), pool_.trailer(slot).hash, hash.bytes.size());
+    if (!std::binary_search(sorted.begin(), sorted.end(), hash)) return;
+    ++(Drop(slot) ? dropped.parts : dropped.kept);
+  });
+  return dropped;
+}
+
+uint64_t RamTier::metadata_bytes() const {
+  uint64_t policy_entries = 0;
+  for (const ClassState& state : classes_) {
+    if (state.policy != nullptr) policy_entries += state.visible;
+  }
+  return pool_.metadata_bytes() + index_.metadata_bytes() + policy_entries * kPolicyBytesPerEntry;
+}
+
+}  // namespace cistern

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "cache_node/block_index.h"
+#include "cache_node/layout_table.h"
+#include "cache_node/node_counters.h"
+#include "cache_node/slab_pool.h"
+#include "core/clock.h"
+#include "core/eviction_policy.h"
+#include "core/part.h"
+#include "core/random.h"
+
+namespace cistern {
+
+// The RAM of one shard: which parts are here, where, what may go, and how room is made.
+//
+// A put that reclaim can satisfy is satisfied, else it is told so at once (F16). Room comes, in this order,
+// from a free slot of the size, a free slab, or whichever is colder: the policy's victim of the same size, or
+// a whole slab of another size. Leased parts and parts being written never go. A dropped part that is leased
+// leaves the index at once; its slot is freed with the last lease (F15). Owner: NodeShard. Thread: the
+// shard's. Nothing here allocates once slabs, index and policies have grown to their size.
+class RamTier {
+ public:
+  // region: SlabPool::RegionBytes(ram_bytes) long, outlives the tier. policy must be known (CheckPolicy).
+  RamTier(MemoryRegion& region, uint64_t ram_bytes, std::string policy, Random& random,
+          NodeCounters& counters);
+  static absl::Status CheckPolicy(const std::string& policy);
+
+  // Coarse time of use, 8.4 ms a step; wraps after more than a year.
+  static uint32_t TickOf(Nanos now) { return static_cast<uint32_t>(now >> 23); }
+
+  // --- finding
+  void FindBatch(absl::Span<Probe> probes) { index_.FindBatch(probes); }
+  SlotId Find(const BlockHash& hash, PartCoord coord) { return index_.Find(hash, coord.Packed()); }
+  LayoutIndex FindLayout(const LayoutId& layout) const { return layouts_.Find(layout); }
+  // What a found part is to one who asks for these: kOk, kMiss with a collision counted (F01), or kLayout
+  // (F05).
+  PartResult Judge(SlotId slot, uint64_t fingerprint, LayoutIndex layout, uint32_t part_bytes);
+
+  // --- using
+  // False when the slot has UINT16_MAX leases already.
+  bool TryLease(SlotId slot);
+  void Unlease(SlotId slot);
+  void Touch(SlotId slot, uint32_t tick);
+
+  // --- storing
+  // A slot for a part; kOk, kNoSpace, kTooLarge, kInvalid (no bytes) or kBusy (too many sizes).
+  PartResult Reserve(uint32_t part_bytes, uint32_t tick, SlotId& slot);
+  // Makes a reserved slot visible whose bytes are checked. kOk; or the slot is freed and the result says why:
+  // kExists, kLayout (the key is here under another layout or length), kInvalid (collision, F01), kBusy (too
+  // many layouts).
+  PartResult Publish(SlotId slot, const PartKey& key, const LayoutId& layout, uint32_t length, uint32_t crc,
+                     uint32_t depth, uint32_t tick);
+  void Abandon(SlotId slot);  // A reserved slot is not wanted any more.
+
+  // --- dropping. True: the bytes are gone; false: a lease keeps them.
+  bool Drop(SlotId slot);
+  struct Dropped {
+    uint64_t parts = 0;
+    uint64_t kept = 0;  // Leased or being written.
+  };
+  Dropped DropAll();
+  // Every part of these blocks. Looks at every slot: an operator's command, not for the hot path.
+  Dropped DropBlocks(absl::Span<const BlockHash> blocks);
+
+  const SlotRecord& record(SlotId slot) const { return pool_.record(slot); }
+  const SlotTrailer& trailer(SlotId slot) const { return pool_.trailer(slot); }
+  std::byte* data(SlotId slot) const { return pool_.data(slot); }
+  uint64_t Offset(SlotId slot) const { return pool_.Offset(slot); }
+  uint64_t TrailerOffset(SlotId slot) const { return pool_.TrailerOffset(slot); }
+
+  uint64_t capacity_bytes() const { return pool_.capacity_bytes(); }
+  uint64_t used_bytes() const { return used_bytes_; }      // Visible parts x length.
+  uint64_t parts() const { return index_.size(); }         // Visible parts.
+  uint64_t pinned_bytes() const { return pinned_bytes_; }  // Parts with a lease.
+  uint64_t leased_parts() const { return leased_parts_; }  // Parts with a lease, doomed ones too.
+  uint64_t doomed_parts() const { return doomed_parts_; }
+  uint64_t writing_parts() const { return writing_parts_; }
+  uint64_t metadata_bytes() const;
+  const SlabPool& pool() const { return pool_; }
+
+ private:
+  static constexpr uint32_t kSlabsLookedAt =
+      128;  // Per reservation that has to choose a slab of another size.
+
+  struct ClassState {
+    std::unique_ptr<EvictionPolicy> policy;
+    uint32_t stride = 0;
+    uint32_t visible = 0;
+    uint32_t leased_visible = 0;
+  };
+  ClassState& StateOf(ClassId size_class);
+  SlotId MakeRoom(ClassId size_class, uint32_t tick);
+  // look_at_all: nothing else can make room, so the answer "none" has to be true.
+  uint32_t ColdestOtherSlab(ClassId size_class, bool look_at_all);
+  void EmptySlab(uint32_t slab_index);
+  void Remove(SlotId slot, bool evicted);  // Out of index and policy; freed unless leased.
+  void SetTick(SlotId slot, uint32_t tick);
+  template <typename Visit>
+  void ForEachSlot(Visit visit);
+
+  NodeCounters& counters_;
+  const std::string policy_name_;
+  SlabPool pool_;
+  BlockIndex index_;  // Over pool_.
+  LayoutTable layouts_;
+  std::vector<ClassState> classes_;
+  uint32_t slab_hand_ = 0;
+  uint64_t used_bytes_ = 0;
+  uint64_t pinned_bytes_ = 0;
+  uint64_t leased_parts_ = 0;
+  uint64_t doomed_parts_ = 0;
+  uint64_t writing_parts_ = 0;
+};
+
+}  // namespace cistern

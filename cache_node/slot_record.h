@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+
+namespace cistern {
+
+// A slot of one shard's arena: slab number and place in the slab. Stays the same until the slab gets another
+// slot size.
+using SlotId = uint32_t;
+inline constexpr SlotId kNoSlot = UINT32_MAX;
+inline constexpr uint32_t kSlotIndexBits = 12;
+inline constexpr uint32_t kSlotsPerSlabMax = 1u << kSlotIndexBits;  // 16 MiB slab / 4 KiB stride.
+inline constexpr uint32_t kSlabsMax = (1u << (32 - kSlotIndexBits)) - 1;
+
+enum class SlotState : uint8_t {
+  kFree = 0,
+  kWriting = 1,  // Reserved for a put: in no index, odd generation.
+  kVisible = 2,  // In the index.
+  kDoomed = 3,   // Left the index while leased; freed with the last lease.
+};
+
+// What a node keeps in its own memory for each slot. Hash, fingerprint, coordinate and generation stand in
+// the slot's trailer (SlotTrailer), which nobody but the node can write; together they are the block index's
+// entry.
+struct SlotRecord {
+  uint64_t key = 0;     // Of the index: a keyed mix of (hash, coord).
+  uint32_t crc = 0;     // Of the bytes as they were checked at the put.
+  uint32_t length = 0;  // Part bytes.
+  uint32_t tick = 0;    // Coarse time of the last use (RamTier).
+  uint16_t leases = 0;
+  uint16_t layout : 13 = 0;  // Index into the LayoutTable.
+  uint16_t state_bits : 3 = 0;
+
+  SlotState state() const { return static_cast<SlotState>(state_bits); }
+  void set_state(SlotState state) { state_bits = static_cast<uint16_t>(state) & 7; }
+  // While free, `crc` links to the next free slot of the slab.
+  uint32_t next_free() const { return crc; }
+  void set_next_free(uint32_t index) { crc = index; }
+};
+static_assert(sizeof(SlotRecord) == 24);
+
+}  // namespace cistern
