@@ -13,13 +13,14 @@
 
 namespace cistern {
 
-// The deterministic heart of the client: placement, peers, plans, pulls, checks, stores. The facade and the simulator run
-// the same one. It never blocks, sleeps or reads a clock of its own; what it does, it does in Poll() and in the submitting
-// calls, and every operation's callback runs exactly once, inside a later Poll() (never inside the submitting call).
-// Operations are pooled: a warm Lookup, Plan, Load or Fetch allocates nothing.
+// The deterministic heart of the client: placement, peers, plans, pulls, checks, stores. The facade and the
+// simulator run the same one. It never blocks, sleeps or reads a clock of its own; what it does, it does in
+// Poll() and in the submitting calls, and every operation's callback runs exactly once, inside a later Poll()
+// (never inside the submitting call). Operations are pooled: a warm Lookup, Plan, Load or Fetch allocates
+// nothing.
 //
-// Owner: whoever calls Poll. Thread: one. Lifetime: the transport, clock, random and window outlive it; the destructor ends
-// what is outstanding with kCancelled (callbacks run) after fencing every peer.
+// Owner: whoever calls Poll. Thread: one. Lifetime: the transport, clock, random and window outlive it; the
+// destructor ends what is outstanding with kCancelled (callbacks run) after fencing every peer.
 class ClientCore {
  public:
   // Becomes the transport's handler.
@@ -28,11 +29,13 @@ class ClientCore {
   ClientCore(const ClientCore&) = delete;
   ClientCore& operator=(const ClientCore&) = delete;
 
-  // A new view of the cluster. Peers of nodes (id, incarnation) that it does not list are cut off. An address "sim:NAME"
-  // in ShardAddress::tcp or unix_name is taken as it stands; others get "tcp:" and "unix:" before them.
+  // A new view of the cluster. Peers of nodes (id, incarnation) that it does not list are cut off. An address
+  // "sim:NAME" in ShardAddress::tcp or unix_name is taken as it stands; others get "tcp:" and "unix:" before
+  // them.
   void SetMap(const ClusterMap& map);
   // What HELLO carries. The namespace secret is kept for whoever hashes chains.
-  void SetCredentials(std::string ticket, const std::array<uint8_t, 32>& namespace_secret, const ClusterId& cluster);
+  void SetCredentials(std::string ticket, const std::array<uint8_t, 32>& namespace_secret,
+                      const ClusterId& cluster);
   const ClusterMap& map() const;
   bool has_credentials() const;
   const std::array<uint8_t, 32>& namespace_secret() const;
@@ -42,8 +45,8 @@ class ClientCore {
   // The same, leased: descriptors are kept until Release or the lease's end.
   OpId Plan(const CallSpec& call, PlanDone done);
   // Blocks [first, first + pages) of a plan, of the coords given (some of the plan's; empty: all of them).
-  OpId Load(PlanHandle plan, uint32_t first, const PageView& pages, absl::Span<const PartCoord> coords, Nanos deadline,
-            LoadDone done);
+  OpId Load(PlanHandle plan, uint32_t first, const PageView& pages, absl::Span<const PartCoord> coords,
+            Nanos deadline, LoadDone done);
   // Plan and Load in one; page i takes block i, blocks behind the pages are not asked for.
   OpId Fetch(const CallSpec& call, const PageView& pages, LoadDone done);
   // Stores blocks [first, first + pages) of call.chain.

@@ -21,36 +21,39 @@ namespace cistern {
 
 class PutWindow;
 
-inline constexpr size_t kOperationsMax = 4096;  // Calls outstanding in one client; more end with ResourceExhausted.
-inline constexpr size_t kPlansMax = 65536;      // Plans held at once.
+inline constexpr size_t kOperationsMax =
+    4096;  // Calls outstanding in one client; more end with ResourceExhausted.
+inline constexpr size_t kPlansMax = 65536;  // Plans held at once.
 inline constexpr Nanos kLeaseTtlMax = 30 * kSecond;
 
 struct ClientCoreOptions {
   std::string transport = "auto";  // "auto", "map" or "socket".
   Nanos default_deadline = 2 * kSecond;
   Nanos lease_ttl = 2 * kSecond;
-  uint32_t breaker_failures = 5;            // Failures in a row that open a peer's breaker.
-  Nanos breaker_retry = 500 * kMillisecond; // Then one probe.
-  Nanos negative_ttl = 1 * kSecond;         // A peer found dead is not asked again for this long.
-  uint64_t client_id = 0;                   // 0: drawn from Random.
-  PutWindow* window = nullptr;              // Null: stores send bytes in line. Must outlive the core and the transport.
+  uint32_t breaker_failures = 5;             // Failures in a row that open a peer's breaker.
+  Nanos breaker_retry = 500 * kMillisecond;  // Then one probe.
+  Nanos negative_ttl = 1 * kSecond;          // A peer found dead is not asked again for this long.
+  uint64_t client_id = 0;                    // 0: drawn from Random.
+  PutWindow* window = nullptr;  // Null: stores send bytes in line. Must outlive the core and the transport.
 };
 
-// The blocks a call is about. Borrowed until its callback has run (a plan: until it is released); `keep` may hold them.
+// The blocks a call is about. Borrowed until its callback has run (a plan: until it is released); `keep` may
+// hold them.
 struct ChainView {
   LayoutId layout;
   uint32_t part_bytes = 0;
-  absl::Span<const BlockKey> blocks;    // From the chain's first block on.
-  std::shared_ptr<const void> keep;     // Two owners: the caller and the operation.
+  absl::Span<const BlockKey> blocks;  // From the chain's first block on.
+  std::shared_ptr<const void> keep;   // Two owners: the caller and the operation.
 };
 struct CallSpec {
   ChainView chain;
-  absl::Span<const PartCoord> coords;   // Parts wanted of each block, in page order; copied.
-  Nanos deadline = 0;                   // From now; 0: default_deadline.
-  bool probe = false;                   // Lookup by an operator: counts in no hit counter.
+  absl::Span<const PartCoord> coords;  // Parts wanted of each block, in page order; copied.
+  Nanos deadline = 0;                  // From now; 0: default_deadline.
+  bool probe = false;                  // Lookup by an operator: counts in no hit counter.
 };
 
-// Pages as flat segment lists: page i has segments [ends[i-1], ends[i]). The lists are copied, the memory is borrowed.
+// Pages as flat segment lists: page i has segments [ends[i-1], ends[i]). The lists are copied, the memory is
+// borrowed.
 struct PageView {
   absl::Span<const Segment> segments;
   absl::Span<const uint32_t> ends;
@@ -65,8 +68,8 @@ struct ConstPageView {
 using OpId = uint64_t;        // Never 0 for an accepted call.
 using PlanHandle = uint64_t;  // 0: none (a hit of length 0).
 
-// `status` is not OK only for requests that break a limit or ran out of pool; misses, dead peers and deadlines are OK with
-// the reason in the results. Spans are valid during the callback.
+// `status` is not OK only for requests that break a limit or ran out of pool; misses, dead peers and
+// deadlines are OK with the reason in the results. Spans are valid during the callback.
 struct LookupOutcome {
   absl::Status status;
   uint32_t blocks = 0;

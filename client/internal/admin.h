@@ -12,8 +12,8 @@
 #include "core/cluster_map.h"
 #include "core/node_stats.h"
 
-// What the CLI and tests need of a Client beyond its public face. Not installed. Thread-safe like Client; calls wait,
-// driving the client's Poll meanwhile, for at most `deadline`.
+// What the CLI and tests need of a Client beyond its public face. Not installed. Thread-safe like Client;
+// calls wait, driving the client's Poll meanwhile, for at most `deadline`.
 namespace cistern::internal {
 
 struct DropTotals {
@@ -22,15 +22,17 @@ struct DropTotals {
 };
 
 // Live figures of one node over the data path, summed over its shards.
-absl::StatusOr<NodeStats> FetchNodeStats(Client& client, const std::string& node, std::chrono::milliseconds deadline);
+absl::StatusOr<NodeStats> FetchNodeStats(Client& client, const std::string& node,
+                                         std::chrono::milliseconds deadline);
 // Drops every part that is not leased on one node.
-absl::StatusOr<DropTotals> DropAll(Client& client, const std::string& node, std::chrono::milliseconds deadline);
+absl::StatusOr<DropTotals> DropAll(Client& client, const std::string& node,
+                                   std::chrono::milliseconds deadline);
 // Connects to every shard of the map and waits until each is up or has failed; then the rows.
 std::vector<PeerRow> ConnectPeers(Client& client, std::chrono::milliseconds deadline);
 std::vector<PeerRow> Peers(Client& client);
 ClusterMap Map(Client& client);
-// Arenas of nodes on this host that this client has mapped (read-only), for measuring memcpy of the same memory.
-// Valid while the peer stays up.
+// Arenas of nodes on this host that this client has mapped (read-only), for measuring memcpy of the same
+// memory. Valid while the peer stays up.
 std::vector<ConstSegment> MappedArenas(Client& client);
 // Leading blocks present, without touching hit counters; and who owns each block by the current map.
 struct ProbeResult {

@@ -1,0 +1,275 @@
+#include "client/core/client_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/core/client_core_impl.h"
+#include "client/core/segment_list.h"
+
+// The public face: checks what a caller asks for, fills an operation, starts it.
+namespace cistern {
+namespace {
+
+absl::Status CheckChain(const ChainView& chain, absl::Span<const PartCoord> coords) {
+  if (chain.part_bytes < kPartBytesMin || chain.part_bytes > kPartBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("part_bytes: ", chain.part_bytes, " is not in [",
+                                                   kPartBytesMin, ", ", kPartBytesMax, "]"));
+  }
+  if (coords.empty() || coords.size() > kCoordsPerRequestMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("coords: ", coords.size(), " is not in [1, ", kCoordsPerRequestMax, "]"));
+  }
+  return absl::OkStatus();
+}
+
+template <typename View>
+absl::Status CheckPages(const View& pages, uint64_t block_bytes, uint64_t first, uint64_t blocks) {
+  if (first + pages.size() > blocks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("pages: blocks [", first, ", ", first + pages.size(), ") of a chain of ", blocks));
+  }
+  uint32_t begin = 0;
+  for (size_t i = 0; i < pages.ends.size(); ++i) {
+    const uint32_t end = pages.ends[i];
+    if (end < begin || end > pages.segments.size())
+      return absl::InvalidArgumentError("pages: segment list out of order");
+    uint64_t bytes = 0;
+    for (uint32_t s = begin; s < end; ++s) {
+      if (pages.segments[s].data == nullptr)
+        return absl::InvalidArgumentError(absl::StrCat("pages[", i, "].data: null"));
+      bytes += pages.segments[s].bytes;
+    }
+    if (bytes != block_bytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("pages[", i, "].bytes: ", bytes, ", the block's parts have ", block_bytes));
+    }
+    begin = end;
+  }
+  return absl::OkStatus();
+}
+
+void FillCall(Operation& op, const CallSpec& call) {
+  op.chain = call.chain;
+  op.coords.assign(call.coords.begin(), call.coords.end());
+  op.probe = call.probe;
+}
+
+void FillPages(Operation& op, absl::Span<const uint32_t> ends) {
+  op.ends.assign(ends.begin(), ends.end());
+  op.pages.assign(ends.size(), PageState{});
+}
+
+}  // namespace
+
+ClientCore::ClientCore(const ClientCoreOptions& options, Clock& clock, Transport& transport, Random& random)
+    : impl_(std::make_unique<Impl>(options, clock, transport, random)) {}
+ClientCore::~ClientCore() = default;
+
+void ClientCore::SetMap(const ClusterMap& map) {
+  impl_->peers_.SetMap(map);
+  impl_->Pump();
+}
+
+void ClientCore::SetCredentials(std::string ticket, const std::array<uint8_t, 32>& namespace_secret,
+                                const ClusterId& cluster) {
+  impl_->namespace_secret_ = namespace_secret;
+  impl_->peers_.SetCredentials(std::move(ticket), cluster);
+}
+const ClusterMap& ClientCore::map() const { return impl_->peers_.map(); }
+bool ClientCore::has_credentials() const { return impl_->peers_.has_ticket(); }
+const std::array<uint8_t, 32>& ClientCore::namespace_secret() const { return impl_->namespace_secret_; }
+
+OpId ClientCore::Lookup(const CallSpec& call, LookupDone done) {
+  absl::Status status = CheckChain(call.chain, call.coords);
+  Operation* op = status.ok() ? impl_->Begin(OpKind::kLookup, call.deadline) : nullptr;
+  if (op == nullptr) {
+    if (status.ok()) status = absl::ResourceExhaustedError("kOperationsMax calls are outstanding");
+    impl_->Refuse([status, done = std::move(done)] { done(LookupOutcome{.status = status}); });
+    return 0;
+  }
+  FillCall(*op, call);
+  op->limit = static_cast<uint32_t>(call.chain.blocks.size());
+  op->lookup_done = std::move(done);
+  const OpId id = op->id;
+  impl_->StartFind(*op);
+  return id;
+}
+
+OpId ClientCore::Plan(const CallSpec& call, PlanDone done) {
+  absl::Status status = CheckChain(call.chain, call.coords);
+  Operation* op = status.ok() ? impl_->Begin(OpKind::kPlan, call.deadline) : nullptr;
+  if (op == nullptr) {
+    if (status.ok()) status = absl::ResourceExhaustedError("kOperationsMax calls are outstanding");
+    impl_->Refuse([status, done = std::move(done)] { done(PlanOutcome{.status = status}); });
+    return 0;
+  }
+  FillCall(*op, call);
+  op->limit = static_cast<uint32_t>(call.chain.blocks.size());
+  op->plan_done = std::move(done);
+  const OpId id = op->id;
+  impl_->StartFind(*op);
+  return id;
+}
+
+OpId ClientCore::Fetch(const CallSpec& call, const PageView& pages, LoadDone done) {
+  absl::Status status = CheckChain(call.chain, call.coords);
+  const uint64_t block_bytes = uint64_t{call.chain.part_bytes} * call.coords.size();
+  if (status.ok()) status = CheckPages(pages, block_bytes, 0, call.chain.blocks.size());
+  Operation* op = status.ok() ? impl_->Begin(OpKind::kFetch, call.deadline) : nullptr;
+  if (op == nullptr) {
+    if (status.ok()) status = absl::ResourceExhaustedError("kOperationsMax calls are outstanding");
+    impl_->Refuse([status, done = std::move(done)] { done(LoadOutcome{.status = status, .pages = {}}); });
+    return 0;
+  }
+  FillCall(*op, call);
+  FillPages(*op, pages.ends);
+  op->segments.assign(pages.segments.begin(), pages.segments.end());
+  op->limit = static_cast<uint32_t>(pages.size());
+  op->load_done = std::move(done);
+  const OpId id = op->id;
+  impl_->StartFind(*op);
+  return id;
+}
+
+OpId ClientCore::Load(PlanHandle handle, uint32_t first, const PageView& pages,
+                      absl::Span<const PartCoord> coords, Nanos deadline, LoadDone done) {
+  PlanState* plan = impl_->FindPlan(handle);
+  absl::Status status;
+  if (plan == nullptr) {
+    status = absl::FailedPreconditionError("plan: released, or never granted");
+  } else {
+    const absl::Span<const PartCoord> wanted = coords.empty() ? absl::MakeConstSpan(plan->coords) : coords;
+    status = CheckChain(plan->chain, wanted);
+    for (const PartCoord& coord : wanted) {
+      if (std::find(plan->coords.begin(), plan->coords.end(), coord) == plan->coords.end()) {
+        status =
+            absl::InvalidArgumentError(absl::StrCat("coords: slice ", coord.slice, " is not in the plan"));
+      }
+    }
+    if (status.ok())
+      status = CheckPages(pages, uint64_t{plan->chain.part_bytes} * wanted.size(), first, plan->blocks);
+  }
+  Operation* op = status.ok() ? impl_->Begin(OpKind::kLoad, deadline) : nullptr;
+  if (op == nullptr) {
+    if (status.ok()) status = absl::ResourceExhaustedError("kOperationsMax calls are outstanding");
+    impl_->Refuse([status, done = std::move(done)] { done(LoadOutcome{.status = status, .pages = {}}); });
+    return 0;
+  }
+  op->chain = plan->chain;
+  const absl::Span<const PartCoord> wanted = coords.empty() ? absl::MakeConstSpan(plan->coords) : coords;
+  op->coords.assign(wanted.begin(), wanted.end());
+  FillPages(*op, pages.ends);
+  op->segments.assign(pages.segments.begin(), pages.segments.end());
+  op->first = first;
+  op->plan = plan;
+  ++plan->users;
+  op->load_done = std::move(done);
+  const OpId id = op->id;
+  impl_->StartLoad(*op);
+  return id;
+}
+
+OpId ClientCore::Store(const CallSpec& call, uint32_t first, const ConstPageView& pages, StoreDone done) {
+  absl::Status status = CheckChain(call.chain, call.coords);
+  const uint64_t block_bytes = uint64_t{call.chain.part_bytes} * call.coords.size();
+  if (status.ok()) status = CheckPages(pages, block_bytes, first, call.chain.blocks.size());
+  Operation* op = status.ok() ? impl_->Begin(OpKind::kStore, call.deadline) : nullptr;
+  if (op == nullptr) {
+    if (status.ok()) status = absl::ResourceExhaustedError("kOperationsMax calls are outstanding");
+    impl_->Refuse([status, done = std::move(done)] { done(StoreOutcome{.status = status, .pages = {}}); });
+    return 0;
+  }
+  FillCall(*op, call);
+  FillPages(*op, pages.ends);
+  op->const_segments.assign(pages.segments.begin(), pages.segments.end());
+  op->first = first;
+  op->limit = first + static_cast<uint32_t>(pages.size());
+  op->store_done = std::move(done);
+  const OpId id = op->id;
+  impl_->StartStore(*op);
+  return id;
+}
+
+void ClientCore::Release(PlanHandle handle) {
+  PlanState* plan = impl_->FindPlan(handle);
+  if (plan == nullptr) return;
+  plan->released = true;
+  if (plan->users == 0) impl_->ReleasePlan(*plan);
+  impl_->FlushReleases();
+}
+
+void ClientCore::Cancel(OpId id) {
+  Operation* op = impl_->FindOp(id);
+  if (op == nullptr || op->completed) return;
+  impl_->End(*op, PartResult::kCancelled);
+}
+
+std::string_view ClientCore::PlanOwner(PlanHandle handle, uint32_t index) const {
+  const PlanState* plan = impl_->FindPlan(handle);
+  if (plan == nullptr || index >= plan->blocks) return {};
+  const PartSet& set = plan->sets[plan->where[index].set];
+  const ClientPeer* peer = impl_->peers_.Get(set.peer);
+  return peer != nullptr && peer->serial == set.serial ? std::string_view(peer->node) : std::string_view{};
+}
+
+namespace {
+
+AdminDone Named(AdminDone done) {
+  return done ? std::move(done) : [](const AdminOutcome&) {};
+}
+
+}  // namespace
+
+OpId ClientCore::FetchNodeStats(std::string_view node, uint32_t shard, Nanos deadline, AdminDone done) {
+  return impl_->StartAdmin(node, shard, FrameType::kStats, nullptr, deadline, Named(std::move(done)));
+}
+
+OpId ClientCore::Drop(std::string_view node, uint32_t shard, const DropRequest& drop, Nanos deadline,
+                      AdminDone done) {
+  return impl_->StartAdmin(node, shard, FrameType::kDrop, &drop, deadline, Named(std::move(done)));
+}
+
+void ClientCore::ConnectAll() {
+  const Nanos now = impl_->clock_.Now();
+  for (const NodeEntry& node : impl_->peers_.map().nodes) {
+    for (uint32_t shard = 0; shard < node.shards.size(); ++shard) {
+      ClientPeer* peer = impl_->peers_.Get(impl_->peers_.PeerOf(node.id, shard));
+      if (peer != nullptr) (void)impl_->peers_.Admit(*peer, now);
+    }
+  }
+}
+
+bool ClientCore::Poll() {
+  Impl& impl = *impl_;
+  for (Operation* op : impl.again_) impl.MarkDirty(*op);
+  bool did = !impl.again_.empty();
+  impl.again_.clear();
+  impl.deferred_frames_ = false;
+  did |= impl.transport_.Poll();
+  const Nanos now = impl.clock_.Now();
+  did |= impl.peers_.Service(now);
+  did |= impl.Pump();
+  did |= impl.Timers(now);
+  did |= impl.RunCallbacks();
+  return did;
+}
+
+Nanos ClientCore::NextWake() const {
+  const Impl& impl = *impl_;
+  if (!impl.completed_.empty() || !impl.refused_.empty() || !impl.again_.empty() || !impl.dirty_.empty() ||
+      impl.peers_.HasNews() || impl.deferred_frames_) {
+    return 0;
+  }
+  return std::min(impl.next_timer_, impl.peers_.NextWake());
+}
+
+size_t ClientCore::outstanding() const { return impl_->active_.size() + impl_->refused_.size(); }
+std::vector<PeerRow> ClientCore::PeerRows() const { return impl_->peers_.Rows(); }
+
+PeerId ClientCore::PeerOf(std::string_view node, uint32_t shard) const {
+  const ClientPeer* peer = impl_->peers_.Get(impl_->peers_.PeerOf(node, shard));
+  return peer != nullptr && peer->state == PeerState::kUp ? peer->id : 0;
+}
+
+}  // namespace cistern

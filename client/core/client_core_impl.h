@@ -1,0 +1,185 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/core/client_core.h"
+#include "client/core/client_counters.h"
+#include "client/core/operation.h"
+#include "client/core/peer_table.h"
+#include "client/core/request_table.h"
+#include "client/core/verify.h"
+#include "client/window.h"
+
+namespace cistern {
+
+// Bounds of one operation. Their sum bounds what a client has under way: operations x (asks + pulls + put
+// frames).
+inline constexpr uint32_t kPartsPerAskMax =
+    16384;  // Descriptors of 81 bytes: a PLAN_REPLY stays below kBodyBytesMax.
+inline constexpr uint64_t kInlineAskBytesMax =
+    16u << 20;  // Payload of one reply; longer reads are cut into such windows.
+inline constexpr uint32_t kInlineAsksInFlightMax = 4;  // Windows under way, one operation and peer.
+inline constexpr uint32_t kPullsInFlightMax = 64;      // One operation.
+inline constexpr uint64_t kPullBytesPerPoll =
+    8u << 20;                              // One operation: others get their turn, deadlines are looked at.
+inline constexpr uint32_t kRoundsMax = 8;  // Of asking new and old owners in turn.
+inline constexpr uint64_t kWindowPutBytes =
+    2u << 20;  // One PUT out of the window: the node pulls while the next is made.
+inline constexpr uint64_t kInlinePutBytes = 8u << 20;  // One PUT with payload.
+inline constexpr uint64_t kPutBytesInFlightMax = 16u
+                                                 << 20;  // One operation and peer, besides the first frame.
+
+// What ClientCore does, spread over core_*.cc by topic. Handlers only record what came and mark operations
+// dirty; Pump moves operations on, so no transport callback starts anything that could call back into it.
+struct ClientCore::Impl final : public TransportHandler {
+  Impl(const ClientCoreOptions& options, Clock& clock, Transport& transport, Random& random);
+  ~Impl() override;
+
+  // core_events.cc: what the transport tells.
+  absl::Status OnHello(PeerId, const Hello&, HelloAck&, std::vector<const MemoryRegion*>&) override;
+  void OnPeerUp(PeerId peer, const HelloAck& ack) override;
+  void OnPeerDown(PeerId peer, const absl::Status& why) override;
+  absl::Status OnPayload(PeerId peer, const FrameHeader& header, ByteView body, PayloadPlan& plan) override;
+  void OnFrame(PeerId peer, const InFrame& frame) override;
+  void OnSent(PeerId peer, uint64_t cookie) override;
+  void OnPulled(PeerId peer, uint64_t pull_id, const PullResult& result) override;
+  PartResult DecodeReply(Operation& op, Request& request, const ClientPeer& peer, FrameType type,
+                         ByteView body);
+  PartResult CheckPlanReply(const Operation& op, const Ask& ask, const ClientPeer& peer) const;
+  void LandPieces(Operation& op, Request& request, absl::Span<const uint32_t> piece_crcs);
+  void OnRenewReply(Request& request, ByteView body);
+
+  // core_requests.cc: frames out, and how requests end.
+  Request* NewRequest(Operation* op, FrameType type, uint32_t index, ClientPeer& peer);
+  void Unlink(Request* request);  // Leaves operation and peer; the slot is free afterwards.
+  PartResult Admit(ClientPeer& peer) { return peers_.Admit(peer, clock_.Now()); }
+  void Transmit(Request& request);
+  void EncodeAsk(Operation& op, Ask& ask, Request& request, OutFrame& frame);
+  void FailRequest(Request& request, PartResult why);
+  void FailPeer(uint32_t slot, uint64_t last_request = UINT64_MAX);
+  void SendQueued(uint32_t slot);
+  void GiveUp(Operation& op, PartResult why);  // Ends every request of op; no byte lands afterwards.
+  void GiveUpOne(Operation& op, Request& request, PartResult why);
+  void QueueRelease(PartSet& set);
+  void FlushReleases();
+  ClientPeer* PeerOfSet(const PartSet& set);  // Null: another connection, incarnation, or none.
+  void ReturnChunk(Request& request);
+
+  // core_lifecycle.cc
+  Operation* Begin(OpKind kind, Nanos deadline);
+  void Refuse(std::function<void()> callback);
+  void MarkDirty(Operation& op);
+  void Advance(Operation& op);
+  void End(Operation& op, PartResult why);
+  void Complete(Operation& op);
+  bool Pump();
+  bool Timers(Nanos now);
+  bool RunCallbacks();
+  void Deliver(Operation& op);
+  void Recycle(Operation& op);
+  Operation* FindOp(OpId id);
+
+  // core_find.cc: Lookup, Plan, Fetch.
+  void StartFind(Operation& op);
+  bool BuildRound(Operation& op);
+  void AddPiece(Operation& op, const Piece& piece, uint32_t slot);
+  void AdvanceFind(Operation& op);
+  void PumpAsks(Operation& op);
+  bool WindowFull(const Operation& op, const Ask& ask) const;
+  void ApplyAnswer(Operation& op, uint32_t index);
+  bool TryOtherLevel(const Operation& op, RunState& run);
+  void Miss(RunState& run, PartResult why, Operation& op);
+  void FinishFind(Operation& op);
+  void MakePlan(Operation& op);
+  void QueueFetch(Operation& op, uint32_t index);
+
+  // core_load.cc: parts into pages.
+  void StartLoad(Operation& op);
+  void AddRead(Operation& op, const Transfer& transfer);
+  void SendRead(Operation& op, uint32_t index);
+  void AdvanceLoad(Operation& op);
+  void PumpTransfers(Operation& op);
+  bool StartPull(Operation& op, uint32_t transfer);
+  void RecordPart(Operation& op, uint32_t page, PartResult result);
+  ExpectedPart Expect(const Operation& op, uint32_t page, uint32_t coord) const;
+  void FinishPages(Operation& op);
+  void Renew(Operation& op, Nanos now);
+  PlanState* FindPlan(PlanHandle handle);
+  const PlanState* FindPlan(PlanHandle handle) const;
+  void DropPlanUser(PlanState& plan);
+  void ReleasePlan(PlanState& plan);
+
+  // core_store.cc
+  void StartStore(Operation& op);
+  void AdvanceStore(Operation& op);
+  void ApplyOffer(Operation& op, Ask& ask);
+  bool SendPuts(Operation& op, uint32_t index);
+  bool FillInline(Operation& op, const PutFrame& frame);
+  bool FillFromWindow(Operation& op, PutFrame& frame, int32_t& chunk);
+  void DropPuts(Operation& op, Ask& ask, PartResult why);
+  void ApplyPutReply(Operation& op, uint32_t index, absl::Span<const PartResult> results, PartResult failure);
+  void FinishStore(Operation& op);
+  void WakeStores();
+
+  // core_admin.cc
+  OpId StartAdmin(std::string_view node, uint32_t shard, FrameType type, const DropRequest* drop,
+                  Nanos deadline, AdminDone done);
+  void AdvanceAdmin(Operation& op);
+
+  ClientCoreOptions options_;
+  Clock& clock_;
+  Transport& transport_;
+  Random& random_;
+  ClientCounters counters_;
+  PeerTable peers_;
+  RequestTable requests_;
+  std::array<uint8_t, 32> namespace_secret_{};
+
+  std::vector<std::unique_ptr<Operation>> ops_;
+  std::vector<uint32_t> free_ops_;
+  std::vector<Operation*> active_;
+  std::vector<Operation*> dirty_;
+  std::vector<Operation*> again_;  // Had more to do than one Poll's share.
+  std::vector<Operation*> completed_;
+  std::vector<Operation*> delivering_;
+  std::vector<std::function<void()>> refused_;
+  uint64_t op_sequence_ = 0;
+  std::vector<std::unique_ptr<PlanState>> plans_;
+  std::vector<uint32_t> free_plans_;
+  uint64_t plan_sequence_ = 0;
+  uint64_t plan_id_base_ = 0;  // Plan ids on the wire: random start, then counting.
+  Nanos next_timer_ = kNever;
+  uint64_t round_stamp_ = 0;
+
+  struct PendingRelease {
+    PeerId connection = 0;
+    uint64_t plan_id = 0;
+  };
+  std::vector<PendingRelease> releases_;
+  bool deferred_frames_ = false;  // A RELEASE waits in the transport for the next frame or Poll.
+
+  // Scratch, reused.
+  Bytes body_;
+  ChainRequest chain_request_;
+  ReadRequest read_request_;
+  LookupReply lookup_reply_;
+  PutRequest put_request_;
+  PutReply put_reply_;
+  IdList id_list_;
+  std::vector<Segment> pull_target_;
+  std::vector<ConstSegment> put_payload_;
+  std::vector<ConstSegment> part_source_;
+  std::vector<uint32_t> slots_;
+  struct RoundPiece {
+    uint32_t ask = 0;
+    Piece piece;
+  };
+  std::vector<RoundPiece> round_pieces_;
+  std::vector<Transfer> load_order_;
+  std::vector<PeerTable::Failure> failures_;
+};
+
+}  // namespace cistern

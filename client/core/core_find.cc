@@ -1,0 +1,245 @@
+#include <algorithm>
+#include <utility>
+
+#include "client/core/client_core_impl.h"
+
+// Finding a chain: runs are asked of their owners, all owners at once; a run that its owner lacks is asked of
+// the owners of older maps in the next round. The hit ends at the first block that nobody has.
+namespace cistern {
+
+void ClientCore::Impl::StartFind(Operation& op) {
+  op.bound = op.limit;
+  CutRuns(op.limit, std::max(peers_.map().run_blocks_cap, 1u), op.run_list);
+  for (const Run& run : op.run_list) op.runs.push_back({.run = run});
+  counters_.lookup_blocks += op.probe ? 0 : op.limit;
+  BuildRound(op);
+  Advance(op);
+  Pump();
+}
+
+// Turns the run to an owner set that has not answered yet and names another peer than those that have.
+bool ClientCore::Impl::TryOtherLevel(const Operation& op, RunState& run) {
+  if (peers_.levels() <= 1) return false;
+  const BlockHash& key = op.chain.blocks[run.run.first].hash;
+  const uint32_t asked = peers_.PeerFor(run.level, key);
+  for (uint8_t level = 0; level < peers_.levels(); ++level) {
+    if (level == run.level || (run.tried >> level & 1)) continue;
+    const uint32_t slot = peers_.PeerFor(level, key);
+    bool known = slot == kNoPeer || slot == asked;
+    for (uint8_t other = 0; other < peers_.levels() && !known; ++other) {
+      known = (run.tried >> other & 1) && peers_.PeerFor(other, key) == slot;
+    }
+    if (known) continue;
+    run.level = level;
+    return true;
+  }
+  return false;
+}
+
+// The run's blocks behind `have` are nowhere, as far as this level goes.
+void ClientCore::Impl::Miss(RunState& run, PartResult why, Operation& op) {
+  run.tried |= static_cast<uint8_t>(1u << run.level);
+  run.why = run.tried == (1u << run.level) ? why : WorseOf(run.why, why);
+  if (TryOtherLevel(op, run)) return;
+  run.ended = true;
+  op.bound = std::min(op.bound, run.run.first + run.have);
+}
+
+void ClientCore::Impl::AddPiece(Operation& op, const Piece& piece, uint32_t slot) {
+  ClientPeer& peer = *peers_.Get(slot);
+  const uint64_t bytes = piece.count * op.BlockBytes();
+  const uint64_t parts = uint64_t{piece.count} * op.coords.size();
+  if (peer.round_stamp == round_stamp_) {
+    Ask& ask = op.asks[peer.round_ask];
+    const bool inlined = op.kind == OpKind::kFetch && !peer.one_sided;
+    if ((!inlined || ask.bytes + bytes <= kInlineAskBytesMax) &&
+        ask.blocks + piece.count <= kBlocksPerRequestMax &&
+        ask.blocks * op.coords.size() + parts <= kPartsPerAskMax) {
+      ++ask.pieces;
+      ask.blocks += piece.count;
+      ask.bytes += bytes;
+      return;
+    }
+  }
+  peer.round_stamp = round_stamp_;
+  peer.round_ask = op.ask_count;
+  Ask& ask = op.AddAsk();
+  ask.pieces = 1;
+  ask.blocks = piece.count;
+  ask.bytes = bytes;
+  ask.set.peer = slot;
+  ask.set.serial = peer.serial;
+}
+
+// Lists pieces for every run that is still open, grouped by peer. False: nothing is left to ask.
+bool ClientCore::Impl::BuildRound(Operation& op) {
+  op.round_first = op.ask_count;
+  if (op.ending || op.rounds++ == kRoundsMax) return false;
+  ++round_stamp_;
+  // An ask needs its pieces side by side: collected per ask first, laid out after.
+  round_pieces_.clear();
+  const auto coords = static_cast<uint32_t>(op.coords.size());
+  const uint32_t piece_blocks_max = std::max<uint32_t>(1, kPartsPerAskMax / coords);
+  for (uint32_t i = 0; i < op.runs.size(); ++i) {
+    RunState& run = op.runs[i];
+    const uint32_t end = std::min(run.run.first + run.run.count, op.limit);
+    uint32_t from = std::max(run.run.first + run.have, op.first);
+    if (run.ended || from >= end || from >= op.bound) continue;
+    uint32_t slot = kNoPeer;
+    while (!run.ended && (slot = peers_.PeerFor(run.level, op.chain.blocks[run.run.first].hash)) == kNoPeer) {
+      if (op.kind != OpKind::kStore)
+        Miss(run, PartResult::kPeerGone, op);
+      else
+        run.ended = true, run.why = PartResult::kPeerGone;  // Only the current owner takes new parts.
+    }
+    if (run.ended) continue;
+    if (run.level != 0) ++counters_.old_owner_asks;
+    while (from < end) {
+      // Only a payload bound may cut a run: then its pieces go out in order, one behind the other.
+      uint32_t count = std::min(end - from, piece_blocks_max);
+      if (op.kind == OpKind::kFetch && op.BlockBytes() * count > kInlineAskBytesMax) {
+        count = std::max<uint32_t>(1, static_cast<uint32_t>(kInlineAskBytesMax / op.BlockBytes()));
+      }
+      AddPiece(op, {i, from, count, 0}, slot);
+      round_pieces_.push_back({peers_.Get(slot)->round_ask, {i, from, count, 0}});
+      from += count;
+    }
+  }
+  std::sort(round_pieces_.begin(), round_pieces_.end(), [](const RoundPiece& a, const RoundPiece& b) {
+    return a.ask != b.ask ? a.ask < b.ask : a.piece.first < b.piece.first;
+  });
+  uint32_t last_ask = UINT32_MAX;
+  for (const RoundPiece& p : round_pieces_) {
+    if (p.ask != last_ask) op.asks[p.ask].first_piece = static_cast<uint32_t>(op.pieces.size());
+    last_ask = p.ask;
+    op.pieces.push_back(p.piece);
+  }
+  return op.ask_count > op.round_first;
+}
+
+void ClientCore::Impl::AdvanceFind(Operation& op) {
+  while (!op.found) {
+    bool answered = false;
+    for (uint32_t i = op.round_first; i < op.ask_count; ++i) {
+      if (op.asks[i].state != AskState::kAnswered) continue;
+      op.asks[i].state = AskState::kDone;
+      ApplyAnswer(op, i);
+      answered = true;
+    }
+    PumpAsks(op);
+    bool open = op.asks_open != 0;
+    for (uint32_t i = op.round_first; i < op.ask_count && !answered; ++i) {
+      answered |= op.asks[i].state == AskState::kAnswered;
+      open |= op.asks[i].state == AskState::kWaiting;
+    }
+    if (answered) continue;
+    if (open) break;
+    if (!BuildRound(op)) FinishFind(op);
+  }
+  if (op.kind == OpKind::kFetch) {
+    PumpTransfers(op);
+    if (op.found && op.transfers_open == 0 && op.next_transfer == op.transfers.size()) FinishPages(op);
+  } else if (op.found) {
+    Complete(op);
+  }
+}
+
+// Sends what may be sent. An ask that ends here is kAnswered with its failure.
+void ClientCore::Impl::PumpAsks(Operation& op) {
+  static constexpr FrameType kTypes[] = {FrameType::kError, FrameType::kLookup, FrameType::kPlan,
+                                         FrameType::kError, FrameType::kPlan,   FrameType::kOffer};
+  const FrameType type = kTypes[static_cast<size_t>(op.kind)];
+  for (uint32_t i = op.round_first; i < op.ask_count; ++i) {
+    Ask& ask = op.asks[i];
+    if (ask.state != AskState::kWaiting) continue;
+    if (op.ending || op.pieces[ask.first_piece].first >= op.bound) {
+      ask.failure = op.ending ? op.end_reason : PartResult::kMiss;
+      ask.state = AskState::kAnswered;
+      continue;
+    }
+    if (op.asks_open >= kInlineAsksInFlightMax && ask.bytes != 0 && op.kind == OpKind::kFetch &&
+        WindowFull(op, ask))
+      continue;
+    ClientPeer* peer = peers_.Get(ask.set.peer);
+    ask.failure = peer == nullptr || peer->serial != ask.set.serial || !peer->listed ? PartResult::kPeerGone
+                                                                                     : Admit(*peer);
+    Request* request = ask.failure == PartResult::kOk ? NewRequest(&op, type, i, *peer) : nullptr;
+    if (request == nullptr) {
+      if (ask.failure == PartResult::kOk) ask.failure = PartResult::kBusy;
+      ask.state = AskState::kAnswered;
+      continue;
+    }
+    ask.state = AskState::kRequested;
+    ++op.asks_open;
+    if (peer->state == PeerState::kUp) Transmit(*request);
+  }
+}
+
+bool ClientCore::Impl::WindowFull(const Operation& op, const Ask& ask) const {
+  uint32_t open = 0;
+  for (uint32_t i = op.round_first; i < op.ask_count; ++i) {
+    open += op.asks[i].state == AskState::kRequested && op.asks[i].set.peer == ask.set.peer;
+  }
+  return open >= kInlineAsksInFlightMax;
+}
+
+// Spreads an ask's answer over its runs.
+void ClientCore::Impl::ApplyAnswer(Operation& op, uint32_t index) {
+  Ask& ask = op.asks[index];
+  uint32_t left = ask.failure == PartResult::kOk ? ask.set.reply.hit_blocks : 0;
+  const PartResult why = ask.failure != PartResult::kOk ? ask.failure : ask.set.reply.stopped_by;
+  bool stopped = false;
+  for (uint32_t i = ask.first_piece; i < ask.first_piece + ask.pieces; ++i) {
+    Piece& piece = op.pieces[i];
+    RunState& run = op.runs[piece.run];
+    if (run.ended || run.run.first + run.have != piece.first)
+      continue;  // An earlier piece of the run is missing.
+    piece.got = std::min(left, piece.count);
+    left -= piece.got;
+    run.have = piece.first + piece.got - run.run.first;
+    if (piece.got == piece.count) continue;
+    if (!stopped || ask.failure != PartResult::kOk) {
+      stopped = true;
+      Miss(run, why == PartResult::kOk ? PartResult::kMiss : why, op);
+    } else {
+      // Behind the stop nothing is known. Where the run before it is asked elsewhere next, this one probably
+      // has to be too.
+      (void)TryOtherLevel(op, run);
+    }
+  }
+  if (op.kind == OpKind::kFetch && !ask.set.inlined && ask.failure == PartResult::kOk) QueueFetch(op, index);
+}
+
+// The descriptors of a one-sided peer become transfers.
+void ClientCore::Impl::QueueFetch(Operation& op, uint32_t index) {
+  const Ask& ask = op.asks[index];
+  const auto coords = static_cast<uint32_t>(op.coords.size());
+  uint32_t part = 0;
+  for (uint32_t i = ask.first_piece; i < ask.first_piece + ask.pieces; ++i) {
+    const Piece& piece = op.pieces[i];
+    for (uint32_t b = 0; b < piece.got; ++b) {
+      for (uint32_t c = 0; c < coords; ++c) op.transfers.push_back({index, part++, piece.first + b, c});
+    }
+    if (piece.got < piece.count) return;
+  }
+}
+
+void ClientCore::Impl::FinishFind(Operation& op) {
+  op.found = true;
+  op.hit = op.limit;
+  for (const RunState& run : op.runs) {
+    if (run.have == run.run.count) continue;
+    op.hit = run.run.first + run.have;
+    op.stopped_by = run.ended || run.tried != 0 ? run.why : PartResult::kMiss;
+    if (op.ending && !run.ended) op.stopped_by = op.end_reason;
+    break;
+  }
+  op.bound = op.hit;
+  if (!op.probe) {
+    counters_.hit_blocks += op.hit;
+    counters_.miss_blocks += op.limit - op.hit;
+  }
+  if (op.kind == OpKind::kPlan) MakePlan(op);
+}
+
+}  // namespace cistern

@@ -1,0 +1,187 @@
+#include <algorithm>
+#include <utility>
+
+#include "client/core/client_core_impl.h"
+
+// Life of an operation: begun, moved on when marked dirty, ended by completion, deadline or cancel, delivered
+// by Poll.
+namespace cistern {
+
+ClientCore::Impl::Impl(const ClientCoreOptions& options, Clock& clock, Transport& transport, Random& random)
+    : options_(options),
+      clock_(clock),
+      transport_(transport),
+      random_(random),
+      peers_(options_, clock, transport, random, counters_),
+      plan_id_base_(random.Next() >> 16) {
+  options_.lease_ttl = std::clamp<Nanos>(options_.lease_ttl, kMillisecond, kLeaseTtlMax);
+  transport.SetHandler(this);
+}
+
+ClientCore::Impl::~Impl() {
+  // First no byte may land any more, then the callers get their memory back.
+  for (uint32_t slot = 0; slot < peers_.size(); ++slot) {
+    ClientPeer* peer = peers_.Get(slot);
+    if (peer == nullptr) continue;
+    peers_.Fence(*peer, absl::CancelledError("client closes"));
+    FailPeer(slot);
+  }
+  while (!active_.empty() || !refused_.empty()) {
+    for (size_t i = 0; i < active_.size(); ++i) {
+      if (!active_[i]->completed) End(*active_[i], PartResult::kCancelled);
+    }
+    RunCallbacks();
+  }
+}
+
+Operation* ClientCore::Impl::Begin(OpKind kind, Nanos deadline) {
+  if (free_ops_.empty()) {
+    if (ops_.size() == kOperationsMax) {
+      ++counters_.operations_refused;
+      return nullptr;
+    }
+    ops_.push_back(std::make_unique<Operation>());
+    ops_.back()->slot = static_cast<uint32_t>(ops_.size() - 1);
+    free_ops_.push_back(ops_.back()->slot);
+  }
+  Operation* op = ops_[free_ops_.back()].get();
+  free_ops_.pop_back();
+  op->Reset();
+  op->id = ++op_sequence_ << 16 | op->slot;
+  op->kind = kind;
+  op->deadline_at = clock_.Now() + (deadline > 0 ? deadline : options_.default_deadline);
+  next_timer_ = std::min(next_timer_, op->deadline_at);
+  active_.push_back(op);
+  return op;
+}
+
+void ClientCore::Impl::Refuse(std::function<void()> callback) { refused_.push_back(std::move(callback)); }
+
+Operation* ClientCore::Impl::FindOp(OpId id) {
+  const uint64_t slot = id & 0xffff;
+  if (id == 0 || slot >= ops_.size()) return nullptr;
+  Operation* op = ops_[slot].get();
+  return op->id == id && op->kind != OpKind::kNone ? op : nullptr;
+}
+
+void ClientCore::Impl::MarkDirty(Operation& op) {
+  if (op.dirty || op.completed) return;
+  op.dirty = true;
+  dirty_.push_back(&op);
+}
+
+void ClientCore::Impl::Advance(Operation& op) {
+  if (op.completed) return;
+  switch (op.kind) {
+    case OpKind::kLookup:
+    case OpKind::kPlan:
+    case OpKind::kFetch:
+      return AdvanceFind(op);
+    case OpKind::kLoad:
+      return AdvanceLoad(op);
+    case OpKind::kStore:
+      return AdvanceStore(op);
+    case OpKind::kAdmin:
+      return AdvanceAdmin(op);
+    case OpKind::kNone:
+      return;
+  }
+}
+
+// Deadline or cancel. The order matters: first no byte of op lands any more, then it may complete.
+void ClientCore::Impl::End(Operation& op, PartResult why) {
+  if (op.completed || op.ending) return;
+  op.ending = true;
+  op.end_reason = why;
+  GiveUp(op, why);
+  Advance(op);
+  Pump();
+}
+
+void ClientCore::Impl::Complete(Operation& op) {
+  if (op.completed) return;
+  op.completed = true;
+  completed_.push_back(&op);
+}
+
+bool ClientCore::Impl::Pump() {
+  bool did = false;
+  while (peers_.HasNews() || !dirty_.empty()) {
+    did = true;
+    peers_.TakeUp(slots_);
+    for (size_t i = 0; i < slots_.size(); ++i) SendQueued(slots_[i]);
+    peers_.TakeFailed(failures_);
+    for (size_t i = 0; i < failures_.size(); ++i) FailPeer(failures_[i].slot, failures_[i].last_request);
+    if (dirty_.empty()) continue;
+    Operation* op = dirty_.back();
+    dirty_.pop_back();
+    op->dirty = false;
+    Advance(*op);
+  }
+  FlushReleases();
+  return did;
+}
+
+bool ClientCore::Impl::Timers(Nanos now) {
+  if (now < next_timer_) return false;
+  next_timer_ = kNever;
+  for (size_t i = 0; i < active_.size(); ++i) {
+    Operation& op = *active_[i];
+    if (op.completed) continue;
+    if (now >= op.deadline_at) {
+      End(op, PartResult::kDeadline);
+      continue;
+    }
+    if (now >= op.renew_at) Renew(op, now);
+    next_timer_ = std::min({next_timer_, op.deadline_at, op.renew_at});
+  }
+  return true;
+}
+
+bool ClientCore::Impl::RunCallbacks() {
+  if (completed_.empty() && refused_.empty()) return false;
+  if (!refused_.empty()) {
+    std::vector<std::function<void()>> refused;
+    refused.swap(refused_);
+    for (auto& callback : refused) callback();
+  }
+  // Callbacks may submit; what completes meanwhile waits for the next Poll.
+  if (!delivering_.empty()) return true;  // Poll from inside a callback.
+  delivering_.swap(completed_);
+  for (size_t i = 0; i < delivering_.size(); ++i) {
+    Operation& op = *delivering_[i];
+    active_.erase(std::find(active_.begin(), active_.end(), &op));
+    Deliver(op);
+    Recycle(op);
+  }
+  delivering_.clear();
+  return true;
+}
+
+void ClientCore::Impl::Deliver(Operation& op) {
+  switch (op.kind) {
+    case OpKind::kLookup:
+      return std::exchange(op.lookup_done, nullptr)({op.status, op.hit, op.stopped_by});
+    case OpKind::kPlan:
+      return std::exchange(op.plan_done, nullptr)(
+          {op.status, op.plan != nullptr ? op.plan->handle : 0, op.hit, op.stopped_by});
+    case OpKind::kLoad:
+    case OpKind::kFetch:
+      return std::exchange(op.load_done, nullptr)({op.status, op.hit, op.results, op.bytes});
+    case OpKind::kStore:
+      return std::exchange(op.store_done, nullptr)({op.status, op.results, op.bytes});
+    case OpKind::kAdmin:
+      return std::exchange(op.admin_done, nullptr)({op.admin_result, op.status, op.admin_body});
+    case OpKind::kNone:
+      return;
+  }
+}
+
+void ClientCore::Impl::Recycle(Operation& op) {
+  op.kind = OpKind::kNone;
+  op.id = 0;
+  op.chain.keep.reset();
+  free_ops_.push_back(op.slot);
+}
+
+}  // namespace cistern

@@ -1,0 +1,241 @@
+#include <algorithm>
+#include <utility>
+
+#include "client/core/client_core_impl.h"
+#include "client/core/segment_list.h"
+#include "core/crc32c.h"
+
+// Storing: offer the keys to their owners, then put what they want. Within one owner the deepest blocks go
+// first, so that in its eviction order a parent is always more recent than its children.
+namespace cistern {
+
+void ClientCore::Impl::StartStore(Operation& op) {
+  op.bound = op.limit;
+  op.found = true;
+  CutRuns(op.limit, std::max(peers_.map().run_blocks_cap, 1u), op.run_list);
+  for (const Run& run : op.run_list) op.runs.push_back({.run = run});
+  BuildRound(op);
+  for (const RunState& run : op.runs) {
+    if (!run.ended) continue;  // No owner is reachable.
+    for (uint32_t b = std::max(run.run.first, op.first); b < run.run.first + run.run.count; ++b) {
+      RecordPart(op, b - op.first, run.why);
+    }
+  }
+  Advance(op);
+  Pump();
+}
+
+void ClientCore::Impl::ApplyOffer(Operation& op, Ask& ask) {
+  const auto coords = static_cast<uint32_t>(op.coords.size());
+  ask.first_put = static_cast<uint32_t>(op.puts.size());
+  const auto ask_index = static_cast<uint32_t>(&ask - op.asks.data());
+  uint32_t slot = 0;
+  for (uint32_t i = ask.first_piece; i < ask.first_piece + ask.pieces; ++i) {
+    const Piece& piece = op.pieces[i];
+    for (uint32_t b = 0; b < piece.count; ++b) {
+      const uint32_t page = piece.first + b - op.first;
+      for (uint32_t c = 0; c < coords; ++c, ++slot) {
+        PartResult result = ask.failure;
+        if (result == PartResult::kOk) result = ask.offer.slots[slot].result;
+        if (result == PartResult::kExists) {
+          ++op.pages[page].exists_parts;
+        } else if (result != PartResult::kOk) {
+          RecordPart(op, page, result);
+        } else {
+          op.puts.push_back({ask_index, page, c, ask.offer.slots[slot].put_id});
+        }
+      }
+    }
+  }
+  ask.puts_left = static_cast<uint32_t>(op.puts.size()) - ask.first_put;
+}
+
+void ClientCore::Impl::AdvanceStore(Operation& op) {
+  PumpAsks(op);
+  bool open = op.put_frames_open != 0;
+  for (uint32_t i = 0; i < op.ask_count; ++i) {
+    if (op.asks[i].state == AskState::kAnswered) {
+      op.asks[i].state = AskState::kDone;
+      ApplyOffer(op, op.asks[i]);
+    }
+    while (op.asks[i].puts_left != 0 && SendPuts(op, i)) {
+    }
+    open |= op.asks[i].state != AskState::kDone || op.asks[i].puts_left != 0;
+  }
+  if (!open && op.put_frames_open == 0) FinishStore(op);
+}
+
+// Sends the next PUT frame of an ask, its deepest parts. False: has to wait (for replies or a chunk).
+bool ClientCore::Impl::SendPuts(Operation& op, uint32_t index) {
+  Ask& ask = op.asks[index];
+  ClientPeer* peer = peers_.Get(ask.set.peer);
+  if (peer != nullptr && (peer->serial != ask.set.serial || peer->id != ask.set.connection)) peer = nullptr;
+  if (op.ending || peer == nullptr || peer->state != PeerState::kUp) {
+    DropPuts(op, ask, op.ending ? op.end_reason : PartResult::kPeerGone);
+    return true;
+  }
+  if (ask.put_bytes_open >= kPutBytesInFlightMax) return false;
+  const bool from_window = peer->one_sided && options_.window != nullptr;
+  const uint64_t share =
+      std::max<uint64_t>(1, (from_window ? kWindowPutBytes : kInlinePutBytes) / op.chain.part_bytes);
+  PutFrame frame;
+  frame.ask = index;
+  frame.count = static_cast<uint32_t>(std::min<uint64_t>(ask.puts_left, share));
+  frame.first = ask.first_put + ask.puts_left - frame.count;
+  int32_t chunk = -1;
+  put_request_.parts.clear();
+  put_payload_.clear();
+  if (!(from_window ? FillFromWindow(op, frame, chunk) : FillInline(op, frame))) return false;
+  Request* request = NewRequest(&op, FrameType::kPut, static_cast<uint32_t>(op.put_frames.size()), *peer);
+  if (request == nullptr) {
+    if (chunk >= 0) options_.window->ReturnChunk(static_cast<uint32_t>(chunk));
+    DropPuts(op, ask, PartResult::kBusy);
+    return true;
+  }
+  ask.puts_left -= frame.count;
+  ask.put_bytes_open += uint64_t{frame.count} * op.chain.part_bytes;
+  op.put_frames.push_back(frame);
+  ++op.put_frames_open;
+  request->chunk = chunk;
+  request->sent = true;
+  request->sent_at = clock_.Now();
+  request->unsent_payload = !from_window;
+  body_.clear();
+  put_request_.Encode(body_);
+  OutFrame out;
+  out.type = FrameType::kPut;
+  out.flags = from_window ? kFlagFromWindow : 0;
+  out.request_id = request->id;
+  out.body = body_;
+  out.payload = put_payload_;
+  out.cookie = from_window ? 0 : request->id;
+  const absl::Status sent = transport_.Send(peer->id, out);
+  if (!sent.ok()) {
+    Request* still = requests_.Find(out.request_id);
+    const bool full = sent.code() == absl::StatusCode::kResourceExhausted;
+    if (still != nullptr) {
+      still->unsent_payload = false;
+      FailRequest(*still, full ? PartResult::kBusy : PartResult::kPeerGone);
+    }
+  }
+  return true;
+}
+
+bool ClientCore::Impl::FillInline(Operation& op, const PutFrame& frame) {
+  for (uint32_t i = frame.first; i < frame.first + frame.count; ++i) {
+    const PutPart& put = op.puts[i];
+    const size_t begin = put_payload_.size();
+    AppendSlice(op.ConstPageSegments(put.page), size_t{put.coord} * op.chain.part_bytes, op.chain.part_bytes,
+                put_payload_);
+    uint32_t crc = 0;
+    for (size_t s = begin; s < put_payload_.size(); ++s)
+      crc = Crc32cExtend(crc, put_payload_[s].data, put_payload_[s].bytes);
+    put_request_.parts.push_back({put.put_id, 0, op.chain.part_bytes, crc});
+  }
+  counters_.inline_put_bytes += uint64_t{frame.count} * op.chain.part_bytes;
+  return true;
+}
+
+// Parts that lie in the window are named where they are; others are copied into a chunk first. False: no
+// chunk is free. The frame is cut where the chunk is full.
+bool ClientCore::Impl::FillFromWindow(Operation& op, PutFrame& frame, int32_t& chunk) {
+  size_t used = 0;
+  for (uint32_t i = frame.first + frame.count; i-- > frame.first;) {
+    const PutPart& put = op.puts[i];
+    part_source_.clear();
+    AppendSlice(op.ConstPageSegments(put.page), size_t{put.coord} * op.chain.part_bytes, op.chain.part_bytes,
+                part_source_);
+    PutRequest::Part part{put.put_id, 0, op.chain.part_bytes, 0};
+    std::optional<uint64_t> at;
+    if (part_source_.size() == 1) at = options_.window->OffsetOf(part_source_[0].data, part_source_[0].bytes);
+    if (at.has_value()) {
+      part.window_offset = *at;
+      part.crc = Crc32c(part_source_[0].data, part_source_[0].bytes);
+      counters_.window_put_bytes += part.length;
+    } else {
+      if (chunk < 0) {
+        const std::optional<uint32_t> taken = options_.window->TakeChunk();
+        if (taken.has_value()) chunk = static_cast<int32_t>(*taken);
+      }
+      if (chunk < 0 || used + part.length > kStagingChunkBytes) {
+        frame.count = frame.first + frame.count - i - 1;
+        frame.first = i + 1;
+        break;
+      }
+      part.window_offset = options_.window->ChunkOffset(static_cast<uint32_t>(chunk)) + used;
+      std::byte* to = options_.window->ChunkData(static_cast<uint32_t>(chunk)) + used;
+      for (const ConstSegment& s : part_source_) {
+        part.crc = CopyCrc32c(to, s.data, s.bytes, part.crc);
+        to += s.bytes;
+      }
+      used += (part.length + 63) / 64 * 64;
+      counters_.staged_put_bytes += part.length;
+    }
+    put_request_.parts.push_back(part);
+  }
+  std::reverse(put_request_.parts.begin(),
+               put_request_.parts.end());  // Chain order in the frame; the node counts back.
+  return frame.count != 0;
+}
+
+// What was offered but will not be put: the node gets its slots back.
+void ClientCore::Impl::DropPuts(Operation& op, Ask& ask, PartResult why) {
+  id_list_.ids.clear();
+  for (uint32_t i = ask.first_put; i < ask.first_put + ask.puts_left; ++i) {
+    RecordPart(op, op.puts[i].page, why);
+    id_list_.ids.push_back(op.puts[i].put_id);
+  }
+  ask.puts_left = 0;
+  ClientPeer* peer = peers_.ById(ask.set.connection);
+  if (peer == nullptr || peer->state != PeerState::kUp || id_list_.ids.empty()) return;
+  body_.clear();
+  id_list_.Encode(body_);
+  OutFrame out;
+  out.type = FrameType::kAbort;
+  out.body = body_;
+  out.flush = false;
+  transport_.Send(peer->id, out)
+      .IgnoreError();  // Lost: the node drops the puts after the deadline it was told.
+  deferred_frames_ = true;
+}
+
+void ClientCore::Impl::ApplyPutReply(Operation& op, uint32_t index, absl::Span<const PartResult> results,
+                                     PartResult failure) {
+  const PutFrame& frame = op.put_frames[index];
+  for (uint32_t i = 0; i < frame.count; ++i) {
+    const uint32_t page = op.puts[frame.first + i].page;
+    const PartResult result = failure != PartResult::kOk ? failure : results[i];
+    if (result == PartResult::kOk) op.bytes += op.chain.part_bytes;
+    if (result == PartResult::kExists)
+      ++op.pages[page].exists_parts;
+    else
+      RecordPart(op, page, result);
+  }
+  op.asks[frame.ask].put_bytes_open -= uint64_t{frame.count} * op.chain.part_bytes;
+  --op.put_frames_open;
+}
+
+void ClientCore::Impl::FinishStore(Operation& op) {
+  for (uint32_t page = 0; page < op.page_count(); ++page) {
+    const PageState& state = op.pages[page];
+    PartResult result = state.worst;
+    if (result == PartResult::kOk && state.ok_parts + state.exists_parts != op.coords.size()) {
+      result = op.ending ? op.end_reason : PartResult::kInvalid;  // Never OK by default.
+    } else if (result == PartResult::kOk && state.ok_parts == 0) {
+      result = PartResult::kExists;
+    }
+    ++counters_.store_pages[static_cast<size_t>(result)];
+    op.results.push_back(result);
+  }
+  counters_.store_bytes += op.bytes;
+  Complete(op);
+}
+
+// A chunk came back: stores that waited for one go on.
+void ClientCore::Impl::WakeStores() {
+  for (Operation* op : active_) {
+    if (op->kind == OpKind::kStore) MarkDirty(*op);
+  }
+}
+
+}  // namespace cistern

@@ -1,0 +1,362 @@
+#include "client/core/peer_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "client/window.h"
+#include "core/chain.h"
+
+namespace cistern {
+
+PeerTable::PeerTable(const ClientCoreOptions& options, Clock& clock, Transport& transport, Random& random,
+                     ClientCounters& counters)
+    : options_(options), clock_(clock), transport_(transport), random_(random), counters_(counters) {
+  hello_.key_algorithm = kKeyAlgorithm;
+  hello_.client_id = options.client_id != 0 ? options.client_id : random.Next() | 1;
+}
+
+void PeerTable::SetCredentials(std::string ticket, const ClusterId& cluster) {
+  hello_.ticket = std::move(ticket);
+  hello_.cluster = cluster;
+}
+
+uint32_t PeerTable::NewSlot() {
+  if (free_.empty()) {
+    peers_.push_back(nullptr);
+    free_.push_back(static_cast<uint32_t>(peers_.size() - 1));
+  }
+  const uint32_t slot = free_.back();
+  free_.pop_back();
+  peers_[slot] = std::make_unique<ClientPeer>(options_.breaker_failures, options_.breaker_retry);
+  peers_[slot]->slot = slot;
+  peers_[slot]->serial = ++serials_;
+  return slot;
+}
+
+void PeerTable::SetMap(const ClusterMap& map) {
+  const ClusterMap old = std::exchange(map_, map);
+  const std::vector<std::vector<uint32_t>> old_slots = std::exchange(slots_of_node_, {});
+  std::vector<bool> kept(peers_.size(), false);
+  for (const NodeEntry& node : map_.nodes) {
+    std::vector<uint32_t> slots;
+    const auto was =
+        std::find_if(old.nodes.begin(), old.nodes.end(), [&](const NodeEntry& n) { return n.id == node.id; });
+    for (uint32_t shard = 0; shard < node.shards.size() && node.state != NodeState::kGone; ++shard) {
+      ClientPeer* same = nullptr;
+      if (was != old.nodes.end() && was->incarnation == node.incarnation &&
+          was->shards.size() == node.shards.size()) {
+        const auto& before = old_slots[static_cast<size_t>(was - old.nodes.begin())];
+        if (shard < before.size()) same = Get(before[shard]);
+      }
+      if (same == nullptr) {
+        same = Get(NewSlot());
+        same->node = node.id;
+        same->incarnation = node.incarnation;
+        same->shard = shard;
+        same->shards = static_cast<uint32_t>(node.shards.size());
+      } else {
+        kept[same->slot] = true;
+      }
+      same->address = node.shards[shard];
+      slots.push_back(same->slot);
+    }
+    slots_of_node_.push_back(std::move(slots));
+  }
+  for (const auto& slots : old_slots) {
+    for (const uint32_t slot : slots) {
+      if (kept[slot] || peers_[slot] == nullptr) continue;
+      ClientPeer& gone = *peers_[slot];
+      if (gone.state != PeerState::kIdle) Fence(gone, absl::UnavailableError("node left the map"));
+      gone.listed = false;
+      gone.next_address = false;
+      ReportFailed(gone);  // The core ends its requests; Service then frees the slot.
+      next_wake_ = 0;
+    }
+  }
+  BuildLevels();
+}
+
+void PeerTable::BuildLevels() {
+  levels_.clear();
+  levels_.resize(1 + std::min(map_.open_moves.size(), kOpenMovesMax));
+  levels_[0].placement = Placement(map_);
+  for (size_t i = 1; i < levels_.size(); ++i) levels_[i].placement = Placement(map_.open_moves[i - 1]);
+  for (Level& level : levels_) {
+    for (const OwnerSet::Owner& owner : level.placement.owners().owners) {
+      uint32_t at = kNoPeer;
+      for (uint32_t i = 0; i < map_.nodes.size(); ++i) {
+        if (map_.nodes[i].id == owner.id && !slots_of_node_[i].empty()) at = i;
+      }
+      level.nodes.push_back(at);
+    }
+  }
+}
+
+uint32_t PeerTable::PeerFor(size_t level, const BlockHash& run_key) const {
+  if (level >= levels_.size() || levels_[level].placement.empty()) return kNoPeer;
+  const uint32_t node = levels_[level].nodes[levels_[level].placement.Owner(run_key)];
+  if (node == kNoPeer) return kNoPeer;
+  const std::vector<uint32_t>& slots = slots_of_node_[node];
+  return slots[ShardOf(run_key, static_cast<uint32_t>(slots.size()))];
+}
+
+uint32_t PeerTable::PeerOf(std::string_view node, uint32_t shard) const {
+  for (size_t i = 0; i < map_.nodes.size() && i < slots_of_node_.size(); ++i) {
+    if (map_.nodes[i].id == node && shard < slots_of_node_[i].size()) return slots_of_node_[i][shard];
+  }
+  return kNoPeer;
+}
+
+ClientPeer* PeerTable::ById(PeerId id) {
+  const auto it = by_id_.find(id);
+  return it == by_id_.end() ? nullptr : peers_[it->second].get();
+}
+
+PartResult PeerTable::Admit(ClientPeer& peer, Nanos now) {
+  if (now < peer.negative_until) {
+    ++counters_.negative_skips;
+    return PartResult::kPeerGone;
+  }
+  if (!peer.breaker.TryEnter(now)) {
+    ++counters_.breaker_skips;
+    return PartResult::kBreakerOpen;
+  }
+  if (peer.state != PeerState::kIdle) return PartResult::kOk;
+  if (now < peer.retry_at || hello_.ticket.empty()) {
+    ++counters_.negative_skips;
+    return PartResult::kPeerGone;
+  }
+  peer.attempt = 0;
+  peer.attempt_notes.clear();
+  ++counters_.connect_attempts;
+  TryAddresses(peer);
+  return peer.state == PeerState::kIdle ? PartResult::kPeerGone : PartResult::kOk;
+}
+
+std::vector<PeerTable::Address> PeerTable::AddressesOf(const ClientPeer& peer) const {
+  const auto named = [](const char* prefix, const std::string& address) {
+    return address.starts_with("sim:") ? address : prefix + address;
+  };
+  std::vector<Address> list;
+  const bool socket_only = options_.transport == "socket";
+  if (!socket_only && !peer.address.unix_name.empty()) {
+    list.push_back({named("unix:", peer.address.unix_name), true, "unix socket found on this host"});
+  }
+  if (options_.transport != "map" && !peer.address.tcp.empty()) {
+    list.push_back({named("tcp:", peer.address.tcp), !socket_only,
+                    socket_only ? "--transport socket" : "reached over TCP"});
+  }
+  if (list.empty() && socket_only && !peer.address.unix_name.empty()) {
+    list.push_back({named("unix:", peer.address.unix_name), false, "--transport socket, node offers no TCP"});
+  }
+  return list;
+}
+
+void PeerTable::TryAddresses(ClientPeer& peer) {
+  const std::vector<Address> addresses = AddressesOf(peer);
+  peer.next_address = false;
+  for (; peer.attempt < addresses.size(); ++peer.attempt) {
+    ConnectOptions connect;
+    connect.hello = hello_;
+    connect.allow_map = addresses[peer.attempt].allow_map;
+    if (connect.allow_map && options_.window != nullptr) connect.window = &options_.window->region();
+    const absl::StatusOr<PeerId> id = transport_.Connect(addresses[peer.attempt].name, connect);
+    if (id.ok()) {
+      peer.state = PeerState::kConnecting;
+      peer.id = *id;
+      peer.heard_at = peer.silent_since = clock_.Now();
+      by_id_[*id] = peer.slot;
+      return;
+    }
+    peer.attempt_notes += addresses[peer.attempt].name + ": " + std::string(id.status().message()) + "; ";
+  }
+  Failed(peer,
+         addresses.empty() ? "the node offers no address for transport " + options_.transport
+                           : peer.attempt_notes,
+         /*dead=*/true);
+}
+
+void PeerTable::CountFailure(ClientPeer& peer, Nanos now) {
+  if (peer.breaker.Failure(now)) ++counters_.breaker_open;
+}
+
+void PeerTable::Failed(ClientPeer& peer, std::string why, bool dead) {
+  const Nanos now = clock_.Now();
+  peer.state = PeerState::kIdle;
+  peer.id = 0;
+  peer.one_sided = false;
+  peer.next_address = false;
+  peer.why_down = std::move(why);
+  peer.retry_at = now + peer.backoff.Next(random_);
+  if (dead) {
+    ++counters_.connect_failures;
+    CountFailure(peer, now);
+    peer.negative_until = std::max(peer.negative_until, now + options_.negative_ttl);
+  }
+  ReportFailed(peer);
+}
+
+const char* PeerTable::CheckAck(const ClientPeer& peer, const HelloAck& ack) const {
+  if (ack.node_id != peer.node) return "another node answers there";
+  if (ack.incarnation != peer.incarnation) return "another incarnation answers there; the map is behind";
+  if (ack.shard != peer.shard || ack.shards != peer.shards) return "another shard answers there";
+  const PeerPath* path = transport_.Path(peer.id);
+  if (options_.transport == "map" && path != nullptr && !path->one_sided) return "the node refused the map";
+  return nullptr;
+}
+
+void PeerTable::OnUp(PeerId id, const HelloAck& ack) {
+  ClientPeer* peer = ById(id);
+  if (peer == nullptr || peer->id != id) return;
+  if (const char* wrong = CheckAck(*peer, ack); wrong != nullptr) {
+    Fence(*peer, absl::UnavailableError(wrong));
+    return;
+  }
+  const PeerPath* path = transport_.Path(id);
+  peer->state = PeerState::kUp;
+  peer->one_sided = path != nullptr && path->one_sided;
+  peer->retry_at = 0;
+  ++counters_.connects;
+  Heard(*peer);
+  up_.push_back(peer->slot);
+}
+
+void PeerTable::OnDown(PeerId id, const absl::Status& why) {
+  ClientPeer* peer = ById(id);
+  by_id_.erase(id);
+  if (peer == nullptr || peer->id != id) return;
+  if (peer->state == PeerState::kConnecting) {
+    peer->attempt_notes += std::string(why.message()) + "; ";
+    peer->id = 0;
+    ++peer->attempt;
+    peer->state = PeerState::kConnecting;
+    peer->next_address = peer->listed;  // Not from inside the transport's callback.
+    next_wake_ = 0;
+    return;
+  }
+  ++counters_.peers_lost;
+  if (fencing_ != id && !peer->requests.empty()) CountFailure(*peer, clock_.Now());
+  Failed(*peer, std::string(why.message()), /*dead=*/false);
+  if (fencing_ == id) peer->retry_at = 0;  // Cut by us: the node may be well, connect again at once.
+}
+
+void PeerTable::Heard(ClientPeer& peer) {
+  const Nanos now = clock_.Now();
+  peer.heard_at = peer.silent_since = now;
+  peer.negative_until = 0;
+  peer.breaker.Success();
+  peer.backoff.Reset();
+}
+
+void PeerTable::OnDeadline(ClientPeer& peer, Nanos sent_at) {
+  if (peer.heard_at >= sent_at && sent_at != 0) return;  // It lives; it was only slow.
+  const Nanos now = clock_.Now();
+  CountFailure(peer, now);
+  if (now - std::max(peer.heard_at, std::max(sent_at, peer.silent_since)) < kSilenceTells) return;
+  peer.negative_until = std::max(peer.negative_until, now + options_.negative_ttl);
+}
+
+void PeerTable::Fence(ClientPeer& peer, const absl::Status& why) {
+  if (peer.id == 0) return;
+  ++counters_.fences;
+  const PeerId before = std::exchange(fencing_, peer.id);
+  transport_.Fence(peer.id, why);
+  fencing_ = before;
+}
+
+void PeerTable::Watch(ClientPeer& peer, Nanos now) {
+  if (peer.requests.size() <= 1) peer.silent_since = now;  // Silence of an idle peer means nothing.
+  next_wake_ = std::min(next_wake_, now + kPingAfter);
+}
+
+bool PeerTable::Service(Nanos now) {
+  if (now < next_wake_) return false;
+  next_wake_ = kNever;
+  bool did = false;
+  for (uint32_t slot = 0; slot < peers_.size(); ++slot) {
+    if (peers_[slot] == nullptr) continue;
+    ClientPeer& peer = *peers_[slot];
+    if (!peer.listed && peer.requests.empty()) {
+      peers_[slot].reset();
+      free_.push_back(slot);
+      continue;
+    }
+    if (peer.next_address) {  // Cleared for a peer that left the map.
+      TryAddresses(peer);
+      did = true;
+    }
+    if (peer.state != PeerState::kUp || peer.requests.empty()) continue;
+    bool moving = false;  // Bytes under way keep a PONG from coming through; the deadline watches those.
+    for (const Request* r : peer.requests) moving |= r->receiving || r->unsent_payload;
+    if (!moving && now - peer.silent_since >= kSilentMax) {
+      ++counters_.silent_peers;
+      CountFailure(peer, now);
+      peer.negative_until = now + options_.negative_ttl;
+      Fence(peer, absl::UnavailableError("nothing heard for kSilentMax"));
+      did = true;
+      continue;
+    }
+    const Nanos ping_at = std::max(peer.silent_since, peer.ping_at) + kPingAfter;
+    if (now >= ping_at) {
+      OutFrame ping;
+      ping.type = FrameType::kPing;
+      ping.request_id = kPingRequestId;
+      transport_.Send(peer.id, ping)
+          .IgnoreError();  // Refused: its queue is full, so bytes are under way anyway.
+      ++counters_.pings;
+      peer.ping_at = now;
+      did = true;
+    }
+    next_wake_ = std::min(next_wake_, std::max(peer.silent_since, peer.ping_at) + kPingAfter);
+  }
+  return did;
+}
+
+void PeerTable::TakeUp(std::vector<uint32_t>& out) {
+  out.clear();
+  std::swap(out, up_);
+}
+
+void PeerTable::ReportFailed(const ClientPeer& peer) {
+  uint64_t last = 0;
+  for (const Request* r : peer.requests) last = std::max(last, r->id);
+  if (last != 0) failed_.push_back({peer.slot, last});
+}
+
+void PeerTable::TakeFailed(std::vector<Failure>& out) {
+  out.clear();
+  std::swap(out, failed_);
+}
+
+std::vector<PeerRow> PeerTable::Rows() const {
+  std::vector<PeerRow> rows;
+  for (const auto& slots : slots_of_node_) {
+    for (const uint32_t slot : slots) {
+      const ClientPeer& peer = *peers_[slot];
+      PeerRow row{.node = peer.node,
+                  .incarnation = peer.incarnation,
+                  .shard = peer.shard,
+                  .state = "down",
+                  .path = {},
+                  .why = {}};
+      if (const PeerPath* path = peer.state == PeerState::kUp ? transport_.Path(peer.id) : nullptr;
+          path != nullptr) {
+        row.state = "up";
+        row.path = *path;
+        const std::vector<Address> addresses = AddressesOf(peer);
+        row.why = path->why;
+        if (peer.attempt < addresses.size())
+          row.why += std::string(row.why.empty() ? "" : "; ") + addresses[peer.attempt].why;
+        if (!peer.attempt_notes.empty()) row.why += "; before: " + peer.attempt_notes;
+      } else {
+        if (peer.state == PeerState::kConnecting) row.state = "connecting";
+        if (peer.breaker.IsOpen()) row.state = "breaker-open";
+        row.why = peer.why_down;
+      }
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+}  // namespace cistern
