@@ -27,7 +27,9 @@ constexpr uint32_t kPolynomial = 0x82f63b78;  // Castagnoli, bit-reflected: bit 
 constexpr size_t kLineBytes = 64;
 constexpr size_t kLanes = 4;  // Independent accumulators: enough to hide the multiplier's latency.
 constexpr size_t kStepBytes = kLanes * kLineBytes;
-
+// How far the reads of a streaming copy run ahead. 512 to 4096 measure alike, none at all a tenth slower;
+// asking for the first lines in a burst, or for destination pages, gained nothing that stood out of the
+// noise.
 constexpr size_t kPrefetchBytes = 1024;
 
 // x^power mod P, reflected. The shift makes up for the product of two reflected numbers being one bit short.

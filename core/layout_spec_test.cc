@@ -59,7 +59,8 @@ TEST(LayoutSpec, F55_RefusesSizesThatCannotBeAndNamesTheField) {
   ExpectRefused(with([](LayoutSpec& l) { l.slices = l.spans = UINT16_MAX; }), "slices");
   ExpectRefused(with([](LayoutSpec& l) { l.dtype.clear(); }), "dtype");
   ExpectRefused(with([](LayoutSpec& l) { l.dtype = std::string(kDtypeBytesMax + 1, 'x'); }), "dtype");
-  ExpectRefused(with([](LayoutSpec& l) { l.geometry = std::string(kGeometryBytesMax + 1, 'x'); }), "geometry");
+  ExpectRefused(with([](LayoutSpec& l) { l.geometry = std::string(kGeometryBytesMax + 1, 'x'); }),
+                "geometry");
   ExpectRefused(with([](LayoutSpec& l) { l.model = std::string(kModelBytesMax + 1, 'x'); }), "model");
 }
 
