@@ -13,6 +13,7 @@ namespace cistern {
 inline constexpr uint32_t kSlicesMax = 256;
 inline constexpr uint32_t kSpansMax = 64;
 inline constexpr uint32_t kBlockTokensMax = 4096;
+inline constexpr uint32_t kLayoutEncodingVersion = 1;
 inline constexpr uint32_t kPartsPerBlockMax =
     256;  // A request names every part of a block by its coordinates.
 inline constexpr size_t kModelBytesMax = 256;
