@@ -77,7 +77,9 @@ absl::Status Router::Load() {
   last_incarnation_ = state.last_incarnation;
   // The clock of the last life means nothing now: nodes get time to call in, moves their whole time again.
   for (auto& [id, identity] : state.nodes) {
-    nodes_[id] = Node{.identity = std::move(identity), .deadline = started_ + config_.restart_grace};
+    Node& node = nodes_[id];
+    node.identity = std::move(identity);
+    node.deadline = started_ + config_.restart_grace;
   }
   for (const OwnerSet& move : map_.open_moves) moves_.push_back({move, started_ + config_.move_open});
   owners_may_hold_blocks_ = !map_.nodes.empty();
@@ -319,7 +321,7 @@ absl::StatusOr<TicketGrant> Router::IssueTicket(std::string_view tenant, uint32_
   Ticket ticket;
   ticket.cluster = map_.cluster;
   ticket.rights = rights == 0 ? kRightRead | kRightWrite : rights;
-  ticket.expires_unix_s = now_unix_s + kTicketLifeSeconds;
+  ticket.expires_unix_s = now_unix_s + config_.ticket_life_seconds;
   ticket.nonce = random_.Next();
   NoteClient();
   Count("tickets_total");

@@ -40,6 +40,7 @@ struct RouterConfig {
   Nanos node_silent_max = kNodeSilentMax;
   Nanos restart_grace = kRestartGrace;
   Nanos move_open = kMoveOpen;
+  int64_t ticket_life_seconds = kTicketLifeSeconds;
 };
 
 // The cluster's membership and map, as plain values: no gRPC, no thread. Every change is committed to the

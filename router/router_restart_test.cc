@@ -49,7 +49,7 @@ TEST_F(RouterRestart, NeverTakesBackAnIncarnationOrAnEpoch) {
   Restart();
   EXPECT_EQ(Register("node-1", 2).value().incarnation, second);
   EXPECT_EQ(Register("node-1", 1).status().code(),
-            absl::StatusCode::kFailedPrecondition);  // Still fenced off.
+            absl::StatusCode::kAborted);  // Still fenced off.
   EXPECT_GT(Register("node-3", 3).value().incarnation, second);
 }
 

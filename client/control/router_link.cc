@@ -19,9 +19,7 @@
 namespace cistern {
 namespace {
 
-constexpr Nanos kRenewMin = 10 * kSecond;  // Also when this machine's wall clock is ahead of the router's.
 constexpr Nanos kRenewMax = 6 * 3600 * kSecond;
-constexpr Nanos kRenewRetry = 10 * kSecond;
 
 int64_t UnixSeconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -97,7 +95,7 @@ void RouterLink::Impl::SetError(const absl::Status& status) {
 }
 
 absl::Status RouterLink::Impl::GetTicket(proto::Cluster::Stub& stub) {
-  renew_at = clock.Now() + kRenewRetry;  // Holds unless this attempt succeeds.
+  renew_at = clock.Now() + options.renew_min;  // Holds unless this attempt succeeds.
   proto::GetTicketRequest request;
   request.set_tenant(options.tenant);
   request.set_rights(options.rights);
@@ -112,7 +110,7 @@ absl::Status RouterLink::Impl::GetTicket(proto::Cluster::Stub& stub) {
   // Half of its life; on a clock that no one sets.
   const int64_t left_s =
       std::clamp<int64_t>(grant.expires_unix_s - UnixSeconds(), 0, 2 * kRenewMax / kSecond);
-  renew_at = clock.Now() + std::clamp(left_s * kSecond / 2, kRenewMin, kRenewMax);
+  renew_at = clock.Now() + std::max(left_s * kSecond / 2, options.renew_min);
   {
     const absl::MutexLock lock(&mutex);
     ticket = grant;

@@ -25,7 +25,8 @@ struct RouterLinkOptions {
   Nanos backoff_max = 2 * kSecond;
   // A watch that brings nothing for this long is dead (the router sends a copy every 10 s).
   Nanos watch_silent_max = 25 * kSecond;
-  uint64_t seed = 0;  // Of the jitter; 0: drawn at random.
+  Nanos renew_min = 10 * kSecond;  // Tickets are renewed at half of their life, never more often than this.
+  uint64_t seed = 0;               // Of the jitter; 0: drawn at random.
 };
 
 // Run on the link's thread, one at a time, never after the destructor has returned; post and return.
