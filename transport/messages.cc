@@ -47,7 +47,7 @@ absl::Status Hello::DecodeVersions(ByteView body) {
 void HelloAck::Encode(Bytes& out) const {
   WireWriter w(out);
   w.Put(version);
-  w.PutString(node_id, kNodeIdBytesMax);
+  w.PutString(node_id, kWireNodeIdBytesMax);
   w.Put(incarnation);
   w.Put(shard);
   w.Put(shards);
@@ -61,7 +61,7 @@ void HelloAck::Encode(Bytes& out) const {
 absl::Status HelloAck::Decode(ByteView body) {
   WireReader r("hello_ack", body);
   version = r.Get<uint16_t>("version");
-  r.GetString("node_id", kNodeIdBytesMax, node_id);
+  r.GetString("node_id", kWireNodeIdBytesMax, node_id);
   incarnation = r.Get<uint64_t>("incarnation");
   shard = r.Get<uint32_t>("shard");
   shards = r.Get<uint32_t>("shards");

@@ -23,7 +23,7 @@ inline constexpr uint32_t kCoordsPerRequestMax = 256;
 inline constexpr uint32_t kPartsPerRequestMax = 65536;  // blocks x coords
 inline constexpr uint32_t kRegionsPerPeerMax = 64;
 inline constexpr size_t kKeyAlgorithmBytesMax = 64;
-inline constexpr size_t kNodeIdBytesMax = 128;
+inline constexpr size_t kWireNodeIdBytesMax = 128;
 inline constexpr size_t kRefusalBytesMax = 512;
 
 struct RegionInfo {

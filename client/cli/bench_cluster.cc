@@ -81,6 +81,11 @@ std::string BenchCluster::path() {
   return kinds.size() == 1 ? *kinds.begin() : "mixed";
 }
 
+bool BenchCluster::over_unix() {
+  const std::vector<PeerRow> rows = internal::Peers(*client_);
+  return std::all_of(rows.begin(), rows.end(), [](const PeerRow& row) { return row.path.device == "unix"; });
+}
+
 absl::StatusOr<Chain> MakeBenchChain(Client& client, const Layout& layout, uint64_t purpose, uint64_t number,
                                      uint32_t blocks) {
   std::vector<uint32_t> tokens(size_t{layout.block_tokens} * blocks);

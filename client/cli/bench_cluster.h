@@ -26,10 +26,11 @@ class BenchCluster {
   Client& client() { return *client_; }
   // "map", "socket", or "mixed" when nodes are reached on different paths.
   std::string path();
+  bool over_unix();                                            // All nodes are reached over unix sockets.
   uint64_t capacity_bytes() const { return capacity_bytes_; }  // RAM of all nodes.
   // User and system time of this process and all nodes.
   double CpuSeconds();
-  // An empty path means a node did not answer.
+  // Unavailable names the node that did not answer.
   absl::Status Stats(double* cpu_seconds, uint64_t* capacity_bytes);
 
  private:

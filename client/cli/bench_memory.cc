@@ -38,6 +38,7 @@ PrefaultedMemory::PrefaultedMemory(size_t bytes) : bytes_(bytes) {
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (memory == MAP_FAILED) return;
   data_ = static_cast<std::byte*>(memory);
+  madvise(data_, bytes_, MADV_DONTFORK);  // A child of ours must not turn its pages into copies.
   std::memset(data_, 1, bytes_);
 }
 

@@ -112,12 +112,17 @@ absl::StatusOr<BenchReport> BenchRead(const CliOptions& options) {
     limit = MemcpyLimit(internal::MappedArenas(cluster->client()), memory.data(), memory.bytes(),
                         bench.size_bytes);
   } else if (bench.limit) {
-    CISTERN_ASSIGN_OR_RETURN(sockets, SocketLimit::Create(bench.size_bytes, bench.batch));
+    CISTERN_ASSIGN_OR_RETURN(sockets, SocketLimit::Create(bench.size_bytes, bench.batch, cluster->over_unix(),
+                                                          memory.data(), memory.bytes()));
     limit = sockets->limit();
   }
   ReadOp op(cluster->client(), std::move(chains), bench.batch, memory.data(), pages, bench.size_bytes);
   report.figures = RunSlices(op, limit, bench.seconds, [&] { return cluster->CpuSeconds(); });
-  report.limit_name = sockets != nullptr ? sockets->name() : limit.name;
+  report.limit_name = limit.name;
+  if (sockets != nullptr) {
+    report.limit_name = sockets->name();
+    report.figures.limit_gbps = sockets->gbps();
+  }
   return report;
 }
 

@@ -106,12 +106,22 @@ absl::StatusOr<BenchReport> BenchWrite(const CliOptions& options) {
     }
     limit = MemcpyScatterLimit(source, bytes, target->data(), target->bytes(), bench.size_bytes);
   } else if (bench.limit) {
-    CISTERN_ASSIGN_OR_RETURN(sockets, SocketLimit::Create(bench.size_bytes, bench.batch));
+    if (heap == nullptr)
+      heap = std::make_unique<PrefaultedMemory>(bytes);  // Where the raw socket's bytes go.
+    if (heap->data() == nullptr) {
+      return absl::ResourceExhaustedError("this machine has no " + FormatSize(bytes) + " left for --limit");
+    }
+    CISTERN_ASSIGN_OR_RETURN(sockets, SocketLimit::Create(bench.size_bytes, bench.batch, cluster->over_unix(),
+                                                          heap->data(), heap->bytes()));
     limit = sockets->limit();
   }
   WriteOp op(cluster->client(), bench, source, pages);
   report.figures = RunSlices(op, limit, bench.seconds, [&] { return cluster->CpuSeconds(); });
-  report.limit_name = sockets != nullptr ? sockets->name() : limit.name;
+  report.limit_name = limit.name;
+  if (sockets != nullptr) {
+    report.limit_name = sockets->name();
+    report.figures.limit_gbps = sockets->gbps();
+  }
   return report;
 }
 
