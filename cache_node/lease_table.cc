@@ -9,7 +9,7 @@ constexpr uint32_t kNone = UINT32_MAX;
 }
 
 bool LeaseTable::HasRoom(PeerId peer) const {
-  if (plans_ + holds_ >= kPlansMax) return false;
+  if (plans_ + holds_ >= kShardPlansMax) return false;
   const auto it = peers_.find(peer);
   return it == peers_.end() || it->second.count < kPlansPerPeerMax;
 }

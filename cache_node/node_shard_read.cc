@@ -12,7 +12,7 @@ constexpr size_t kFirstBatch =
 
 Nanos LeaseTtl(uint32_t asked_ms) {
   const Nanos asked = (asked_ms == 0 ? kLeaseTtlDefaultMs : asked_ms) * kMillisecond;
-  return std::min(asked, kLeaseTtlMax);
+  return std::min(asked, kGrantTtlMax);
 }
 
 }  // namespace
