@@ -1,6 +1,8 @@
 #include "client/cli/client_target.h"
 
-#include "client/cli/content.h"
+#include <utility>
+#include <vector>
+
 #include "client/cli/plain_layout.h"
 #include "core/bytes.h"
 
@@ -17,11 +19,16 @@ CallOptions Within() {
 
 Status ClientTarget::Begin(const TraceRequest& request) {
   const uint32_t block_tokens = options_.block_tokens != 0 ? options_.block_tokens : request.block_tokens;
-  tokens_.clear();
-  for (uint64_t id : request.hash_ids) AppendBlockTokens(id, block_tokens, tokens_);
-  Result<Chain> chain = client_.MakeChain(PlainLayout(block_tokens, options_.bytes_per_block), tokens_);
-  if (!chain.ok()) return chain.status();
-  chain_ = std::move(chain.value());
+  if (!chains_ || block_tokens != block_tokens_) {
+    std::vector<uint32_t> tokens;
+    AppendBlockTokens(0, block_tokens, tokens);
+    const Result<Chain> sample =
+        client_.MakeChain(PlainLayout(block_tokens, options_.bytes_per_block), tokens);
+    if (!sample.ok()) return sample.status();
+    chains_.emplace(sample.value());
+    block_tokens_ = block_tokens;
+  }
+  chain_ = chains_->Make(request);
   return Status();
 }
 

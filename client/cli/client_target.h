@@ -1,11 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
-#include <vector>
 
 #include "cistern/client.h"
 #include "client/cli/replay.h"
+#include "client/cli/trace_chains.h"
 
 namespace cistern {
 
@@ -24,7 +25,8 @@ class ClientTarget final : public ReplayTarget {
  private:
   Client& client_;
   const ReplayOptions options_;
-  std::vector<uint32_t> tokens_;
+  std::optional<TraceChains> chains_;  // Of block_tokens_.
+  uint32_t block_tokens_ = 0;
   Chain chain_;
   Hit hit_;
 };
