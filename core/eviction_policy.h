@@ -24,6 +24,8 @@ class EvictionPolicy {
   // index in its chain.
   virtual void Insert(EntryId id, uint64_t ghost_key, uint32_t depth) = 0;
   virtual void Touch(EntryId id) = 0;
+  // Used on by the request that touched it before (RELEASE of a plan): moves like a touch, but is no reuse.
+  virtual void Refresh(EntryId id) { Touch(id); }
   // Removed for another reason than eviction (dropped, corrupt, slab moved).
   virtual void Erase(EntryId id) = 0;
   // The entry to drop next among those `may_evict` allows, or nothing. At most kVictimScanMax candidates are
