@@ -5,6 +5,8 @@
 #include <thread>
 #include <utility>
 
+#include <grpcpp/grpcpp.h>
+
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <grpcpp/grpcpp.h>
+
 #include "proto/control.h"
 
 namespace cistern {

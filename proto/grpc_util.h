@@ -4,14 +4,18 @@
 #include <memory>
 #include <string>
 
-#include <grpcpp/grpcpp.h>
-
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "core/clock.h"
 
-// For the .cc files that speak gRPC; never included by a header that other rooms include.
+// gRPC's own headers cost seconds a file; who uses these functions includes <grpcpp/grpcpp.h> in its .cc.
+namespace grpc {
+class Channel;
+class ClientContext;
+class Status;
+}  // namespace grpc
+
 namespace cistern {
 
 grpc::Status ToGrpc(const absl::Status& status);

@@ -14,7 +14,7 @@ namespace {
 enum Kind : uint8_t { kRegister, kRegistration, kHeartbeat, kTicket, kStatus, kKinds };
 
 std::string Input(Kind kind, const google::protobuf::Message& wire) {
-  return std::string(1, static_cast<char>(kind)) + wire.SerializeAsString();
+  return std::string(1, static_cast<char>(kind)).append(wire.SerializeAsString());
 }
 
 // `convert` is FromWire; the wire form of its value must convert to the same wire form again.
