@@ -245,7 +245,7 @@ bool ClientCore::Poll() {
   for (Operation* op : impl.again_) impl.MarkDirty(*op);
   bool did = !impl.again_.empty();
   impl.again_.clear();
-  impl.deferred_frames_ = false;
+  impl.flush_at_ = kNever;
   did |= impl.transport_.Poll();
   const Nanos now = impl.clock_.Now();
   did |= impl.peers_.Service(now);
@@ -258,10 +258,10 @@ bool ClientCore::Poll() {
 Nanos ClientCore::NextWake() const {
   const Impl& impl = *impl_;
   if (!impl.completed_.empty() || !impl.refused_.empty() || !impl.again_.empty() || !impl.dirty_.empty() ||
-      impl.peers_.HasNews() || impl.deferred_frames_) {
+      impl.peers_.HasNews()) {
     return 0;
   }
-  return std::min(impl.next_timer_, impl.peers_.NextWake());
+  return std::min({impl.next_timer_, impl.peers_.NextWake(), impl.flush_at_});
 }
 
 size_t ClientCore::outstanding() const { return impl_->active_.size() + impl_->refused_.size(); }

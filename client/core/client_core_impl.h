@@ -26,6 +26,8 @@ inline constexpr uint32_t kPullsInFlightMax = 64;      // One operation.
 inline constexpr uint64_t kPullBytesPerPoll =
     8u << 20;                              // One operation: others get their turn, deadlines are looked at.
 inline constexpr uint32_t kRoundsMax = 8;  // Of asking new and old owners in turn.
+inline constexpr Nanos kFlushAfter =
+    50 * kMillisecond;  // How long a RELEASE may wait for a frame to ride along with.
 inline constexpr uint64_t kWindowPutBytes =
     2u << 20;  // One PUT out of the window: the node pulls while the next is made.
 inline constexpr uint64_t kInlinePutBytes = 8u << 20;  // One PUT with payload.
@@ -159,7 +161,7 @@ struct ClientCore::Impl final : public TransportHandler {
     uint64_t plan_id = 0;
   };
   std::vector<PendingRelease> releases_;
-  bool deferred_frames_ = false;  // A RELEASE waits in the transport for the next frame or Poll.
+  Nanos flush_at_ = kNever;  // A RELEASE waits in the transport for the next frame, or for Poll by then.
 
   // Scratch, reused.
   Bytes body_;

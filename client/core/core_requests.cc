@@ -250,7 +250,7 @@ void ClientCore::Impl::FlushReleases() {
     frame.body = body_;
     frame.flush = false;
     transport_.Send(connection, frame).IgnoreError();  // Lost: the lease ends by itself.
-    deferred_frames_ = true;
+    flush_at_ = std::min(flush_at_, clock_.Now() + kFlushAfter);
   }
 }
 

@@ -196,7 +196,7 @@ void ClientCore::Impl::DropPuts(Operation& op, Ask& ask, PartResult why) {
   out.flush = false;
   transport_.Send(peer->id, out)
       .IgnoreError();  // Lost: the node drops the puts after the deadline it was told.
-  deferred_frames_ = true;
+  flush_at_ = std::min(flush_at_, clock_.Now() + kFlushAfter);
 }
 
 void ClientCore::Impl::ApplyPutReply(Operation& op, uint32_t index, absl::Span<const PartResult> results,

@@ -72,6 +72,7 @@ class Chain {
   struct Rep;  // Internal.
   explicit Chain(std::shared_ptr<const Rep> rep) : rep_(std::move(rep)) {}
   const Rep* rep() const { return rep_.get(); }
+  const std::shared_ptr<const Rep>& shared() const { return rep_; }
 
  private:
   std::shared_ptr<const Rep> rep_;

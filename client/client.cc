@@ -1,0 +1,316 @@
+#include "cistern/client.h"
+
+#include <utility>
+
+#include "client/client_impl.h"
+#include "client/convert.h"
+
+// The public calls: each turns its arguments into the core's form under the lock, and the core's outcome into
+// a report.
+namespace cistern {
+namespace {
+
+Nanos Deadline(const CallOptions& options) { return Nanos{options.deadline.count()} * kMillisecond; }
+
+LoadReport ToReport(const LoadOutcome& outcome) {
+  LoadReport report;
+  report.status = ToPublic(outcome.status);
+  report.hit_blocks = outcome.hit_blocks;
+  report.bytes = outcome.bytes;
+  report.pages.reserve(outcome.pages.size());
+  for (const PartResult r : outcome.pages) report.pages.push_back(ToPublic(r));
+  return report;
+}
+
+StoreReport ToReport(const StoreOutcome& outcome) {
+  StoreReport report;
+  report.status = ToPublic(outcome.status);
+  report.bytes = outcome.bytes;
+  report.pages.reserve(outcome.pages.size());
+  for (const PartResult r : outcome.pages) report.pages.push_back(ToPublic(r));
+  return report;
+}
+
+// A lookup that was cancelled or ran out of time has no answer; anything else that stops it is a shorter hit.
+Status LookupStatus(const absl::Status& status, PartResult stopped_by) {
+  if (!status.ok()) return ToPublic(status);
+  if (stopped_by == PartResult::kCancelled) return {Code::kCancelled, "cancelled"};
+  return {};
+}
+
+}  // namespace
+
+const char* PageResultName(PageResult result) {
+  return PartResultName(static_cast<PartResult>(result)).data();
+}
+
+Hit::Rep::~Rep() {
+  if (plan == 0 || anchor == nullptr) return;
+  absl::MutexLock lock(&anchor->mutex);
+  if (anchor->client != nullptr) anchor->client->ReleasePlan(plan);
+}
+uint32_t Hit::blocks() const { return rep_ == nullptr ? 0 : rep_->blocks; }
+PageResult Hit::stopped_by() const {
+  return rep_ == nullptr ? PageResult::kMiss : ToPublic(rep_->stopped_by);
+}
+std::string Hit::owner(uint32_t block) const {
+  if (rep_ == nullptr || rep_->plan == 0) return {};
+  absl::MutexLock anchored(&rep_->anchor->mutex);
+  Client::Impl* client = rep_->anchor->client;
+  if (client == nullptr) return {};
+  absl::MutexLock lock(&client->mutex_);
+  return std::string(client->core_->PlanOwner(rep_->plan, block));
+}
+
+Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Client::~Client() = default;
+
+Result<std::unique_ptr<Client>> Client::Connect(const ClientOptions& options) {
+  auto impl = std::make_unique<Impl>(options);
+  if (Status status = impl->Init(); !status.ok()) return status;
+  return std::unique_ptr<Client>(new Client(std::move(impl)));
+}
+
+Result<Chain> Client::MakeChain(const Layout& layout, std::span<const uint32_t> tokens,
+                                std::span<const ChainExtra> extras) {
+  std::array<uint8_t, 32> secret;
+  uint64_t weights_epoch = 0;
+  {
+    absl::MutexLock lock(&impl_->mutex_);
+    impl_->mailbox_.Drain();
+    secret = impl_->core_->namespace_secret();
+    weights_epoch = impl_->core_->map().weights_epoch;
+  }
+  return HashChain(layout, nullptr, tokens, extras, secret, weights_epoch);
+}
+
+Result<Chain> Client::ExtendChain(const Chain& prefix, std::span<const uint32_t> more_tokens,
+                                  std::span<const ChainExtra> extras) {
+  if (prefix.rep() == nullptr) return Status(Code::kInvalidArgument, "prefix: empty");
+  return HashChain({}, prefix.rep(), more_tokens, extras, {}, 0);
+}
+
+Status Client::Impl::Coords(const Chain& chain, const CallOptions& options) {
+  const LayoutSpec& spec = chain.rep()->spec;
+  const uint32_t count = options.slice_count == 0 ? spec.slices : options.slice_count;
+  if (options.slice_count == 0 && options.slice_first != 0)
+    return {Code::kInvalidArgument, "slice_first without slice_count"};
+  if (options.slice_first + count > spec.slices) {
+    return {Code::kInvalidArgument, "slice_count: slices [" + std::to_string(options.slice_first) + ", " +
+                                        std::to_string(options.slice_first + count) + ") of " +
+                                        std::to_string(spec.slices)};
+  }
+  coords_.clear();
+  for (uint32_t slice = options.slice_first; slice < options.slice_first + count; ++slice) {
+    for (uint16_t span = 0; span < spec.spans; ++span)
+      coords_.push_back({0, static_cast<uint16_t>(slice), span});
+  }
+  return {};
+}
+
+Status Client::Impl::Spec(const Chain& chain, const CallOptions& options, CallSpec& out) {
+  if (chain.rep() == nullptr) return {Code::kInvalidArgument, "chain: empty"};
+  if (Status status = Coords(chain, options); !status.ok()) return status;
+  out.chain.layout = chain.rep()->layout_id;
+  out.chain.part_bytes = chain.rep()->spec.part_bytes;
+  out.chain.blocks = chain.rep()->keys;
+  out.chain.keep = std::shared_ptr<const void>(chain.shared());
+  out.coords = coords_;
+  out.deadline = Deadline(options);
+  return {};
+}
+
+PageView Client::Impl::View(std::span<const Page> pages) {
+  segments_.clear();
+  ends_.clear();
+  for (const Page& page : pages) {
+    for (const cistern::Piece& piece : page.pieces)
+      segments_.push_back({static_cast<std::byte*>(piece.data), piece.bytes});
+    ends_.push_back(static_cast<uint32_t>(segments_.size()));
+  }
+  return {segments_, ends_};
+}
+
+ConstPageView Client::Impl::View(std::span<const ConstPage> pages) {
+  const_segments_.clear();
+  ends_.clear();
+  for (const ConstPage& page : pages) {
+    for (const ConstPiece& piece : page.pieces) {
+      const_segments_.push_back({static_cast<const std::byte*>(piece.data), piece.bytes});
+    }
+    ends_.push_back(static_cast<uint32_t>(const_segments_.size()));
+  }
+  return {const_segments_, ends_};
+}
+
+Hit Client::Impl::MakeHit(const Chain& chain, const PlanOutcome& outcome) {
+  auto rep = std::make_shared<Hit::Rep>();
+  rep->anchor = anchor_;
+  rep->plan = outcome.plan;
+  rep->chain = chain;
+  rep->blocks = outcome.blocks;
+  rep->stopped_by = outcome.stopped_by;
+  return Hit(std::move(rep));
+}
+
+void Client::Impl::ReleasePlan(PlanHandle plan) {
+  absl::MutexLock lock(&mutex_);
+  core_->Release(plan);
+}
+
+// Each submission below has two forms of the same: `sink` takes the core's outcome under the lock.
+OpId Client::Impl::Submit(const Chain& chain, const CallOptions& options, LookupDone sink) {
+  CallSpec spec;
+  if (Status status = Spec(chain, options, spec); !status.ok()) {
+    sink({absl::Status(static_cast<absl::StatusCode>(status.code()), status.message())});
+    return 0;
+  }
+  return core_->Lookup(spec, std::move(sink));
+}
+OpId Client::Impl::Submit(const Chain& chain, const CallOptions& options, PlanDone sink) {
+  CallSpec spec;
+  if (Status status = Spec(chain, options, spec); !status.ok()) {
+    sink({absl::Status(static_cast<absl::StatusCode>(status.code()), status.message())});
+    return 0;
+  }
+  return core_->Plan(spec, std::move(sink));
+}
+OpId Client::Impl::SubmitLoad(const Hit& hit, uint32_t first, std::span<const Page> pages,
+                              const CallOptions& options, LoadDone sink) {
+  Status status;
+  if (hit.rep() == nullptr || (hit.rep()->anchor != anchor_)) {
+    status = {Code::kInvalidArgument, "hit: empty, or of another client"};
+  } else if (pages.empty()) {
+    sink({});
+    return 0;
+  } else {
+    status = Coords(hit.rep()->chain, options);
+  }
+  if (!status.ok()) {
+    sink({absl::Status(static_cast<absl::StatusCode>(status.code()), status.message()), 0, {}, 0});
+    return 0;
+  }
+  return core_->Load(hit.rep()->plan, first, View(pages), coords_, Deadline(options), std::move(sink));
+}
+OpId Client::Impl::SubmitFetch(const Chain& chain, std::span<const Page> pages, const CallOptions& options,
+                               LoadDone sink) {
+  CallSpec spec;
+  if (Status status = Spec(chain, options, spec); !status.ok()) {
+    sink({absl::Status(static_cast<absl::StatusCode>(status.code()), status.message()), 0, {}, 0});
+    return 0;
+  }
+  return core_->Fetch(spec, View(pages), std::move(sink));
+}
+OpId Client::Impl::SubmitStore(const Chain& chain, uint32_t first, std::span<const ConstPage> pages,
+                               const CallOptions& options, StoreDone sink) {
+  CallSpec spec;
+  if (Status status = Spec(chain, options, spec); !status.ok()) {
+    sink({absl::Status(static_cast<absl::StatusCode>(status.code()), status.message()), {}, 0});
+    return 0;
+  }
+  return core_->Store(spec, first, View(pages), std::move(sink));
+}
+
+CallId Client::Lookup(const Chain& chain, const CallOptions& options,
+                      std::function<void(Status, uint32_t)> done) {
+  Impl* impl = impl_.get();
+  return impl->Locked([&] {
+    return impl->Submit(
+        chain, options, LookupDone([impl, done = std::move(done)](const LookupOutcome& o) mutable {
+          impl->Ready(
+              [done = std::move(done), status = LookupStatus(o.status, o.stopped_by), blocks = o.blocks] {
+                if (done) done(status, blocks);
+              });
+        }));
+  });
+}
+
+CallId Client::Plan(const Chain& chain, const CallOptions& options, std::function<void(Status, Hit)> done) {
+  Impl* impl = impl_.get();
+  return impl->Locked([&] {
+    return impl->Submit(chain, options,
+                        PlanDone([impl, chain, done = std::move(done)](const PlanOutcome& o) mutable {
+                          impl->Ready([done = std::move(done), status = LookupStatus(o.status, o.stopped_by),
+                                       hit = impl->MakeHit(chain, o)] {
+                            if (done) done(status, hit);
+                          });
+                        }));
+  });
+}
+
+CallId Client::Load(const Hit& hit, uint32_t first, std::span<const Page> pages, const CallOptions& options,
+                    std::function<void(LoadReport)> done) {
+  Impl* impl = impl_.get();
+  return impl->Locked([&] {
+    return impl->SubmitLoad(hit, first, pages, options,
+                            [impl, done = std::move(done)](const LoadOutcome& o) mutable {
+                              impl->Ready([done = std::move(done), report = ToReport(o)]() mutable {
+                                if (done) done(std::move(report));
+                              });
+                            });
+  });
+}
+
+CallId Client::Fetch(const Chain& chain, std::span<const Page> pages, const CallOptions& options,
+                     std::function<void(LoadReport)> done) {
+  Impl* impl = impl_.get();
+  return impl->Locked([&] {
+    return impl->SubmitFetch(chain, pages, options,
+                             [impl, done = std::move(done)](const LoadOutcome& o) mutable {
+                               impl->Ready([done = std::move(done), report = ToReport(o)]() mutable {
+                                 if (done) done(std::move(report));
+                               });
+                             });
+  });
+}
+
+CallId Client::Store(const Chain& chain, uint32_t first, std::span<const ConstPage> pages,
+                     const CallOptions& options, std::function<void(StoreReport)> done) {
+  Impl* impl = impl_.get();
+  return impl->Locked([&] {
+    return impl->SubmitStore(chain, first, pages, options,
+                             [impl, done = std::move(done)](const StoreOutcome& o) mutable {
+                               impl->Ready([done = std::move(done), report = ToReport(o)]() mutable {
+                                 if (done) done(std::move(report));
+                               });
+                             });
+  });
+}
+
+void Client::Release(const Hit& hit) {
+  if (hit.rep() == nullptr || hit.rep()->anchor != impl_->anchor_ || hit.rep()->plan == 0) return;
+  impl_->ReleasePlan(hit.rep()->plan);
+}
+
+void Client::Cancel(CallId call) {
+  impl_->Locked([&] {
+    impl_->core_->Cancel(call);
+    return true;
+  });
+}
+
+bool Client::Poll() { return impl_->Poll(); }
+int Client::event_fd() const { return impl_->epoll_fd_; }
+
+void* Client::AllocateBuffer(size_t bytes) {
+  absl::MutexLock lock(&impl_->mutex_);
+  return impl_->window_ != nullptr ? impl_->window_->Allocate(bytes) : nullptr;
+}
+void Client::FreeBuffer(void* buffer) {
+  absl::MutexLock lock(&impl_->mutex_);
+  if (impl_->window_ != nullptr) (void)impl_->window_->Free(buffer);
+}
+
+std::vector<std::pair<std::string, uint64_t>> Client::Counters() const {
+  absl::MutexLock lock(&impl_->mutex_);
+  CounterList list = impl_->core_->Counters();
+  if (impl_->window_ != nullptr) {
+    list.emplace_back("client_window_buffers", impl_->window_->allocations());
+    list.emplace_back("client_window_buffer_bytes", impl_->window_->allocated_bytes());
+    list.emplace_back("client_window_bytes", impl_->window_->region().bytes());
+  }
+  list.emplace_back("client_router_connect_attempts_total", impl_->link_->connect_attempts());
+  return list;
+}
+
+}  // namespace cistern

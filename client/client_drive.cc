@@ -1,0 +1,235 @@
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "client/client_impl.h"
+#include "client/convert.h"
+
+// How a client is driven: polling, sleeping, waking, and what the router's link brings.
+namespace cistern {
+namespace {
+
+Nanos ToNanos(std::chrono::milliseconds ms) { return Nanos{ms.count()} * kMillisecond; }
+
+uint64_t Entropy() {
+  uint64_t seed = 0;
+  if (getentropy(&seed, sizeof(seed)) != 0)
+    seed = static_cast<uint64_t>(BootClock().Now()) ^ static_cast<uint64_t>(getpid()) << 32;
+  return seed;
+}
+
+Status Errno(const char* what) {
+  return {Code::kResourceExhausted, std::string(what) + ": " + std::strerror(errno)};
+}
+
+}  // namespace
+
+Client::Impl::Impl(const ClientOptions& options)
+    : options_(options), random_(Entropy()), anchor_(std::make_shared<ClientAnchor>()) {}
+
+Status Client::Impl::Init() {
+  if (options_.transport != "auto" && options_.transport != "map" && options_.transport != "socket") {
+    return {Code::kInvalidArgument, "transport: \"" + options_.transport + "\" is not auto, map or socket"};
+  }
+  if (options_.lease_ttl.count() <= 0 || ToNanos(options_.lease_ttl) > kLeaseTtlMax) {
+    return {Code::kInvalidArgument, "lease_ttl: not in (0, 30 s]"};
+  }
+  if (options_.default_deadline.count() <= 0)
+    return {Code::kInvalidArgument, "default_deadline: not above 0"};
+  {
+    absl::MutexLock lock(&mutex_);
+    auto transport = SocketTransport::Create(clock_);
+    if (!transport.ok()) return ToPublic(transport.status());
+    transport_ = *std::move(transport);
+    if (options_.transport != "socket") {
+      auto window = PutWindow::Create(options_.window_bytes);
+      if (!window.ok()) return ToPublic(window.status());
+      window_ = std::make_unique<PutWindow>(*std::move(window));
+    }
+    ClientCoreOptions core;
+    core.transport = options_.transport;
+    core.default_deadline = ToNanos(options_.default_deadline);
+    core.lease_ttl = ToNanos(options_.lease_ttl);
+    core.breaker_failures = options_.breaker_failures;
+    core.breaker_retry = ToNanos(options_.breaker_retry);
+    core.negative_ttl = ToNanos(options_.negative_ttl);
+    core.window = window_.get();
+    core_ = std::make_unique<ClientCore>(core, clock_, *transport_, random_);
+    epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
+    timer_fd_ = timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC);
+    wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (epoll_fd_ < 0 || timer_fd_ < 0 || wake_fd_ < 0) return Errno("epoll, timer or event fd");
+    for (const int fd : {transport_->WaitFd(), timer_fd_, wake_fd_, mailbox_.fd()}) {
+      epoll_event event{};
+      event.events = EPOLLIN;
+      event.data.fd = fd;
+      if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0) return Errno("epoll_ctl");
+    }
+  }
+  {
+    absl::MutexLock lock(&anchor_->mutex);
+    anchor_->client = this;
+  }
+  RouterLinkOptions link;
+  link.router = options_.router;
+  link.tenant = options_.tenant;
+  link_ = std::make_unique<RouterLink>(link, RouterLinkCallbacks{[this](const ClusterMap& map) {
+                                                                   {
+                                                                     absl::MutexLock lock(&news_mutex_);
+                                                                     news_map_ = map;
+                                                                   }
+                                                                   OnNews();
+                                                                 },
+                                                                 [this](const TicketGrant& ticket) {
+                                                                   {
+                                                                     absl::MutexLock lock(&news_mutex_);
+                                                                     news_ticket_ = ticket;
+                                                                   }
+                                                                   OnNews();
+                                                                 }});
+  if (const absl::Status ready = link_->WaitReady(ToNanos(options_.connect_deadline)); !ready.ok())
+    return ToPublic(ready);
+  absl::MutexLock lock(&mutex_);
+  TakeNews();
+  if (core_->map().nodes.empty() && !core_->has_credentials())
+    return {Code::kUnavailable, "router gave neither map nor ticket"};
+  return {};
+}
+
+Client::Impl::~Impl() {
+  {
+    absl::MutexLock lock(&anchor_->mutex);
+    anchor_->client = nullptr;
+  }
+  link_.reset();
+  std::vector<std::function<void()>> run;
+  {
+    absl::MutexLock lock(&mutex_);
+    core_.reset();  // Ends every call; what it says is run below, when no byte can land any more.
+    run.swap(ready_);
+    transport_.reset();
+  }
+  for (auto& callback : run) callback();
+  for (const int fd : {epoll_fd_, timer_fd_, wake_fd_}) {
+    if (fd >= 0) close(fd);
+  }
+}
+
+void Client::Impl::OnNews() {
+  // A full mailbox holds such a task already.
+  (void)mailbox_.Post([this] {
+    mutex_.AssertHeld();
+    TakeNews();
+  });
+}
+
+void Client::Impl::TakeNews() {
+  std::optional<ClusterMap> map;
+  std::optional<TicketGrant> ticket;
+  {
+    absl::MutexLock lock(&news_mutex_);
+    map.swap(news_map_);
+    ticket.swap(news_ticket_);
+  }
+  if (ticket.has_value()) core_->SetCredentials(ticket->sealed, ticket->namespace_secret, ticket->cluster);
+  if (map.has_value()) core_->SetMap(*map);
+}
+
+bool Client::Impl::PollLocked(std::vector<std::function<void()>>& run) {
+  if (armed_at_ != kNever && clock_.Now() >= armed_at_) {
+    uint64_t expirations;
+    (void)!read(timer_fd_, &expirations, sizeof(expirations));
+    armed_at_ = kNever;
+  }
+  bool did = mailbox_.Drain();
+  did |= core_->Poll();
+  run.swap(ready_);
+  TellFinished();
+  return did;
+}
+
+void Client::Impl::TellFinished() {
+  if (!finished_) return;
+  finished_ = false;
+  if (waiters_ > 0) turn_.SignalAll();
+  if (asleep_) Wake();
+}
+
+// Keeps the promise of event_fd: readable when Poll would find work. Costs a system call only when the next
+// moment to act is earlier than the one the timer is set to.
+void Client::Impl::Arm() {
+  const Nanos wake = ready_.empty() ? core_->NextWake() : 0;
+  if (wake >= armed_at_) return;  // Fires earlier; whoever polls then arms what is next.
+  itimerspec spec{};
+  spec.it_value.tv_sec = wake / kSecond;
+  spec.it_value.tv_nsec = wake > 0 ? wake % kSecond : 1;  // All zero would disarm.
+  if (timerfd_settime(timer_fd_, TFD_TIMER_ABSTIME, &spec, nullptr) == 0) armed_at_ = wake;
+}
+
+void Client::Impl::Wake() {
+  const uint64_t one = 1;
+  (void)!write(wake_fd_, &one, sizeof(one));
+}
+
+void Client::Impl::Sleep() {
+  Arm();
+  asleep_ = true;
+  mutex_.Unlock();
+  epoll_event events[4];
+  const int n = epoll_wait(epoll_fd_, events, 4, -1);  // The timer ends it: every call has a deadline.
+  mutex_.Lock();
+  asleep_ = false;
+  for (int i = 0; i < n; ++i) {
+    uint64_t count;
+    if (events[i].data.fd == wake_fd_) (void)!read(wake_fd_, &count, sizeof(count));
+  }
+}
+
+bool Client::Impl::Poll() {
+  std::vector<std::function<void()>> run;
+  bool did;
+  {
+    absl::MutexLock lock(&mutex_);
+    did = PollLocked(run);
+    Arm();
+  }
+  for (auto& callback : run) callback();
+  return did;
+}
+
+void Client::Impl::WaitFor(const bool* done) {
+  std::vector<std::function<void()>> run;
+  mutex_.Lock();
+  ++waiters_;
+  while (!*done) {
+    if (asleep_) {
+      turn_.Wait(&mutex_);
+      continue;
+    }
+    const bool did = PollLocked(run);
+    if (!run.empty()) {
+      mutex_.Unlock();
+      for (auto& callback : run) callback();
+      run.clear();
+      mutex_.Lock();
+    } else if (!*done && !did) {
+      if (options_.spin) {
+        mutex_.Unlock();  // Others may submit between two polls.
+        mutex_.Lock();
+      } else {
+        Sleep();
+      }
+    }
+  }
+  if (--waiters_ > 0)
+    turn_.SignalAll();
+  else
+    Arm();
+  mutex_.Unlock();
+}
+
+}  // namespace cistern

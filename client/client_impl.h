@@ -1,0 +1,129 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "cistern/client.h"
+#include "client/chain.h"
+#include "client/control/router_link.h"
+#include "client/core/client_core.h"
+#include "client/window.h"
+#include "core/clock.h"
+#include "core/mailbox.h"
+#include "core/random.h"
+#include "transport/socket_transport.h"
+
+namespace cistern {
+
+// What copies of a Hit share with the client that granted it; the client takes itself out when it goes.
+struct ClientAnchor {
+  absl::Mutex mutex;
+  Client::Impl* client ABSL_GUARDED_BY(mutex) = nullptr;
+};
+
+struct Hit::Rep {
+  ~Rep();  // Releases the plan, if the client still lives. Never under the client's lock.
+  std::shared_ptr<ClientAnchor> anchor;  // Owners: the client and each of its hits.
+  PlanHandle plan = 0;
+  Chain chain;
+  uint32_t blocks = 0;
+  PartResult stopped_by = PartResult::kMiss;
+};
+
+// Behind Client: the core under one mutex, the fds that tell when to poll, callbacks run outside of the lock.
+//
+// Whoever waits drives: waiting threads poll in turn; one of them sleeps on the epoll fd when there is
+// nothing to do, the others then sleep on `turn_` until their call is done or that seat is free. The link's
+// thread only leaves the newest map and ticket in `news_`. Members are declared in the order they depend on
+// each other.
+struct Client::Impl {
+  explicit Impl(const ClientOptions& options);
+  ~Impl();
+  Status Init();
+
+  // Runs `submit` with the lock held and the core's news applied.
+  template <typename Submit>
+  auto Locked(Submit&& submit, bool will_wait = false) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    mailbox_.Drain();
+    auto result = submit();
+    if (!will_wait || asleep_) Arm();
+    return result;
+  }
+  bool Poll() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Drives until *done, which is set under the lock by a core callback.
+  void WaitFor(const bool* done) ABSL_LOCKS_EXCLUDED(mutex_);
+  // A callback of the user, to be run once the lock is free.
+  void Ready(std::function<void()> callback) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    ready_.push_back(std::move(callback));
+  }
+  void ReleasePlan(PlanHandle plan) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Pages into the core's flat form (scratch, valid until the next call).
+  PageView View(std::span<const Page> pages) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  ConstPageView View(std::span<const ConstPage> pages) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Chain, slices and deadline into a CallSpec (coords are scratch).
+  Status Spec(const Chain& chain, const CallOptions& options, CallSpec& out)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Status Coords(const Chain& chain, const CallOptions& options) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  OpId Submit(const Chain& chain, const CallOptions& options, LookupDone sink)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  OpId Submit(const Chain& chain, const CallOptions& options, PlanDone sink)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  OpId SubmitLoad(const Hit& hit, uint32_t first, std::span<const Page> pages, const CallOptions& options,
+                  LoadDone sink) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  OpId SubmitFetch(const Chain& chain, std::span<const Page> pages, const CallOptions& options, LoadDone sink)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  OpId SubmitStore(const Chain& chain, uint32_t first, std::span<const ConstPage> pages,
+                   const CallOptions& options, StoreDone sink) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  Hit MakeHit(const Chain& chain, const PlanOutcome& outcome);
+
+  void OnNews();  // From the link's thread.
+  void TakeNews() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellFinished() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool PollLocked(std::vector<std::function<void()>>& run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Arm() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Sleep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Wake();
+
+  const ClientOptions options_;
+  BootClock clock_;
+  Random random_;
+  int epoll_fd_ = -1;
+  int timer_fd_ = -1;
+  int wake_fd_ = -1;  // Another thread finished the sleeping driver's call.
+  Mailbox mailbox_;
+
+  absl::Mutex news_mutex_;
+  std::optional<ClusterMap> news_map_ ABSL_GUARDED_BY(news_mutex_);
+  std::optional<TicketGrant> news_ticket_ ABSL_GUARDED_BY(news_mutex_);
+
+  absl::Mutex mutex_;
+  absl::CondVar turn_;
+  std::unique_ptr<PutWindow> window_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<SocketTransport> transport_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<ClientCore> core_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::function<void()>> ready_ ABSL_GUARDED_BY(mutex_);
+  Nanos armed_at_ ABSL_GUARDED_BY(mutex_) = kNever;
+  bool asleep_ ABSL_GUARDED_BY(mutex_) = false;  // One waiter is in epoll_wait.
+  uint32_t waiters_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool finished_ ABSL_GUARDED_BY(mutex_) =
+      false;  // Some waiter's call was completed since the flag was cleared.
+  std::vector<Segment> segments_ ABSL_GUARDED_BY(mutex_);
+  std::vector<ConstSegment> const_segments_ ABSL_GUARDED_BY(mutex_);
+  std::vector<uint32_t> ends_ ABSL_GUARDED_BY(mutex_);
+  std::vector<PartCoord> coords_ ABSL_GUARDED_BY(mutex_);
+
+  std::shared_ptr<ClientAnchor> anchor_;
+  std::unique_ptr<RouterLink> link_;  // Last: its thread posts here until it is gone.
+};
+
+}  // namespace cistern

@@ -1,0 +1,108 @@
+#include "cistern/client.h"
+#include "client/client_impl.h"
+#include "client/convert.h"
+
+// The waiting forms: the outcome is taken under the lock, without a callback of the user in between.
+namespace cistern {
+namespace {
+
+template <typename Report, typename Outcome>
+void Take(const Outcome& outcome, Report& report) {
+  report.status = ToPublic(outcome.status);
+  report.bytes = outcome.bytes;
+  report.pages.reserve(outcome.pages.size());
+  for (const PartResult r : outcome.pages) report.pages.push_back(ToPublic(r));
+}
+
+// What a waiting call shares with the core's callback: one pointer to capture, so std::function stays in its
+// buffer.
+template <typename Value>
+struct Waiter {
+  Client::Impl* impl;
+  bool done = false;
+  Value value{};
+  void Finish() {
+    done = true;
+    impl->finished_ = true;
+  }
+};
+
+}  // namespace
+
+Result<uint32_t> Client::LookupWait(const Chain& chain, const CallOptions& options) {
+  Waiter<LookupOutcome> waiter{.impl = impl_.get()};
+  impl_->Locked(
+      [&] {
+        return impl_->Submit(chain, options, LookupDone([w = &waiter](const LookupOutcome& outcome) {
+                               w->value = outcome;
+                               w->Finish();
+                             }));
+      },
+      /*will_wait=*/true);
+  impl_->WaitFor(&waiter.done);
+  if (!waiter.value.status.ok()) return ToPublic(waiter.value.status);
+  return waiter.value.blocks;
+}
+
+Result<Hit> Client::PlanWait(const Chain& chain, const CallOptions& options) {
+  Waiter<PlanOutcome> waiter{.impl = impl_.get()};
+  impl_->Locked(
+      [&] {
+        return impl_->Submit(chain, options, PlanDone([w = &waiter](const PlanOutcome& outcome) {
+                               w->value = outcome;
+                               w->Finish();
+                             }));
+      },
+      /*will_wait=*/true);
+  impl_->WaitFor(&waiter.done);
+  if (!waiter.value.status.ok()) return ToPublic(waiter.value.status);
+  return impl_->MakeHit(chain, waiter.value);
+}
+
+LoadReport Client::LoadWait(const Hit& hit, uint32_t first, std::span<const Page> pages,
+                            const CallOptions& options) {
+  Waiter<LoadReport> waiter{.impl = impl_.get()};
+  impl_->Locked(
+      [&] {
+        return impl_->SubmitLoad(hit, first, pages, options, [w = &waiter](const LoadOutcome& outcome) {
+          Take(outcome, w->value);
+          w->value.hit_blocks = outcome.hit_blocks;
+          w->Finish();
+        });
+      },
+      /*will_wait=*/true);
+  impl_->WaitFor(&waiter.done);
+  return std::move(waiter.value);
+}
+
+LoadReport Client::FetchWait(const Chain& chain, std::span<const Page> pages, const CallOptions& options) {
+  Waiter<LoadReport> waiter{.impl = impl_.get()};
+  impl_->Locked(
+      [&] {
+        return impl_->SubmitFetch(chain, pages, options, [w = &waiter](const LoadOutcome& outcome) {
+          Take(outcome, w->value);
+          w->value.hit_blocks = outcome.hit_blocks;
+          w->Finish();
+        });
+      },
+      /*will_wait=*/true);
+  impl_->WaitFor(&waiter.done);
+  return std::move(waiter.value);
+}
+
+StoreReport Client::StoreWait(const Chain& chain, uint32_t first, std::span<const ConstPage> pages,
+                              const CallOptions& options) {
+  Waiter<StoreReport> waiter{.impl = impl_.get()};
+  impl_->Locked(
+      [&] {
+        return impl_->SubmitStore(chain, first, pages, options, [w = &waiter](const StoreOutcome& outcome) {
+          Take(outcome, w->value);
+          w->Finish();
+        });
+      },
+      /*will_wait=*/true);
+  impl_->WaitFor(&waiter.done);
+  return std::move(waiter.value);
+}
+
+}  // namespace cistern

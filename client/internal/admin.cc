@@ -1,0 +1,180 @@
+#include "client/internal/admin.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "client/client_impl.h"
+#include "client/convert.h"
+#include "core/placement.h"
+#include "proto/convert.h"
+
+namespace cistern::internal {
+namespace {
+
+Nanos ToNanos(std::chrono::milliseconds ms) { return Nanos{ms.count()} * kMillisecond; }
+
+// One admin call to every shard of a node at once; `bodies` in shard order.
+absl::Status AskShards(Client& client, const std::string& node, std::chrono::milliseconds deadline, bool drop,
+                       std::vector<Bytes>& bodies) {
+  Client::Impl& impl = *client.impl();
+  uint32_t shards = 0;
+  uint32_t left = 0;
+  bool done = false;
+  absl::Status failed;
+  impl.Locked(
+      [&] {
+        for (const NodeEntry& entry : impl.core_->map().nodes) {
+          if (entry.id == node) shards = static_cast<uint32_t>(entry.shards.size());
+        }
+        bodies.resize(shards);
+        left = shards;
+        done = shards == 0;
+        for (uint32_t shard = 0; shard < shards; ++shard) {
+          const auto take = [&, shard](const AdminOutcome& outcome) {
+            if (outcome.result != PartResult::kOk) failed = outcome.status;
+            bodies[shard].assign(outcome.body.begin(), outcome.body.end());
+            if (--left == 0) done = impl.finished_ = true;
+          };
+          if (drop) {
+            DropRequest request;
+            request.all = true;
+            impl.core_->Drop(node, shard, request, ToNanos(deadline), take);
+          } else {
+            impl.core_->FetchNodeStats(node, shard, ToNanos(deadline), take);
+          }
+        }
+        return true;
+      },
+      /*will_wait=*/true);
+  impl.WaitFor(&done);
+  if (shards == 0) return absl::NotFoundError("no node \"" + node + "\" in the cluster map");
+  if (!failed.ok()) return absl::Status(failed.code(), node + ": " + std::string(failed.message()));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<NodeStats> FetchNodeStats(Client& client, const std::string& node,
+                                         std::chrono::milliseconds deadline) {
+  std::vector<Bytes> bodies;
+  if (absl::Status status = AskShards(client, node, deadline, /*drop=*/false, bodies); !status.ok())
+    return status;
+  NodeStats sum;
+  for (const Bytes& body : bodies) {
+    proto::NodeStats wire;
+    if (!wire.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
+      return absl::DataLossError(node + ": its statistics do not parse");
+    }
+    absl::StatusOr<NodeStats> stats = FromWire(wire);
+    if (!stats.ok()) return stats.status();
+    MergeStats(*stats, sum);
+  }
+  return sum;
+}
+
+absl::StatusOr<DropTotals> DropAll(Client& client, const std::string& node,
+                                   std::chrono::milliseconds deadline) {
+  std::vector<Bytes> bodies;
+  if (absl::Status status = AskShards(client, node, deadline, /*drop=*/true, bodies); !status.ok())
+    return status;
+  DropTotals totals;
+  for (const Bytes& body : bodies) {
+    DropReply reply;
+    if (absl::Status status = reply.Decode(body); !status.ok()) return status;
+    totals.dropped_parts += reply.dropped_parts;
+    totals.kept_parts += reply.kept_parts;
+  }
+  return totals;
+}
+
+std::vector<PeerRow> Peers(Client& client) {
+  Client::Impl& impl = *client.impl();
+  return impl.Locked([&] { return impl.core_->PeerRows(); });
+}
+
+std::vector<PeerRow> ConnectPeers(Client& client, std::chrono::milliseconds deadline) {
+  Client::Impl& impl = *client.impl();
+  const Nanos end = impl.clock_.Now() + ToNanos(deadline);
+  impl.Locked([&] {
+    impl.core_->ConnectAll();
+    return true;
+  });
+  for (;;) {
+    std::vector<PeerRow> rows = Peers(client);
+    const bool waiting =
+        std::any_of(rows.begin(), rows.end(), [](const PeerRow& r) { return r.state == "connecting"; });
+    if (!waiting || impl.clock_.Now() >= end) return rows;
+    // A STATS call with a short deadline drives the client without a loop of our own; its outcome does not
+    // matter.
+    const auto row =
+        std::find_if(rows.begin(), rows.end(), [](const PeerRow& r) { return r.state == "connecting"; });
+    bool done = false;
+    impl.Locked(
+        [&] {
+          return impl.core_->FetchNodeStats(row->node, row->shard, 20 * kMillisecond,
+                                            [&](const AdminOutcome&) { done = impl.finished_ = true; });
+        },
+        /*will_wait=*/true);
+    impl.WaitFor(&done);
+  }
+}
+
+ClusterMap Map(Client& client) {
+  Client::Impl& impl = *client.impl();
+  return impl.Locked([&] { return impl.core_->map(); });
+}
+
+std::vector<ConstSegment> MappedArenas(Client& client) {
+  Client::Impl& impl = *client.impl();
+  return impl.Locked([&] {
+    std::vector<ConstSegment> arenas;
+    for (const NodeEntry& node : impl.core_->map().nodes) {
+      for (uint32_t shard = 0; shard < node.shards.size(); ++shard) {
+        const PeerId peer = impl.core_->PeerOf(node.id, shard);
+        if (peer == 0) continue;
+        for (const ConstSegment& region : impl.transport_->MappedRegions(peer)) arenas.push_back(region);
+      }
+    }
+    return arenas;
+  });
+}
+
+absl::StatusOr<ProbeResult> Probe(Client& client, const Chain& chain, std::chrono::milliseconds deadline) {
+  Client::Impl& impl = *client.impl();
+  ProbeResult result;
+  LookupOutcome outcome;
+  bool done = false;
+  Status status;
+  impl.Locked(
+      [&] {
+        CallSpec spec;
+        CallOptions options;
+        options.deadline = deadline;
+        status = impl.Spec(chain, options, spec);
+        if (!status.ok()) {
+          done = true;
+          return OpId{0};
+        }
+        spec.probe = true;
+        const Placement placement(impl.core_->map());
+        const uint32_t cap = std::max(impl.core_->map().run_blocks_cap, 1u);
+        for (uint32_t block = 0; block < chain.blocks(); ++block) {
+          const BlockHash& run_key = chain.rep()->keys[RunFirst(block, cap)].hash;
+          result.owners.push_back(placement.empty() ? ""
+                                                    : placement.owners().owners[placement.Owner(run_key)].id);
+        }
+        return impl.core_->Lookup(spec, [&](const LookupOutcome& o) {
+          outcome = o;
+          done = impl.finished_ = true;
+        });
+      },
+      /*will_wait=*/true);
+  if (!status.ok()) return absl::Status(static_cast<absl::StatusCode>(status.code()), status.message());
+  impl.WaitFor(&done);
+  if (!outcome.status.ok()) return outcome.status;
+  result.blocks = outcome.blocks;
+  result.stopped_by = outcome.stopped_by;
+  return result;
+}
+
+}  // namespace cistern::internal
