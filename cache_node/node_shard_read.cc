@@ -150,7 +150,7 @@ void NodeShard::Plan(PeerId peer, const InFrame& frame) {
   TouchAll(slots_);
   plan_reply_.hit_blocks = scan.hit_blocks;
   plan_reply_.stopped_by = scan.stopped_by;
-  plan_reply_.plan_id = one_shot ? 0 : chain_.plan_id;
+  plan_reply_.plan_id = chain_.plan_id;  // Also where no lease is left: the asker compares.
   plan_reply_.ttl_ms = one_shot ? 0 : static_cast<uint32_t>(ttl / kMillisecond);
   plan_reply_.parts.resize(slots_.size());
   uint64_t bytes = 0;
