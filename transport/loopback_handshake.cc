@@ -126,6 +126,10 @@ void LoopbackTransport::OnHelloFrame(Peer& peer, ByteView body) {
   Peer* still = Find(id);
   if (still == nullptr) return;
   LoopbackNetwork::Connection& connection = *network_.Find(still->connection);
+  if (!hello.wants_map) {  // Nothing is handed over on a path without one-sided reads.
+    ack.regions.clear();
+    regions.clear();
+  }
   if (status.ok() && regions.size() != ack.regions.size())
     status = absl::InternalError("regions without their ids");
   for (const MemoryRegion* region : regions) {

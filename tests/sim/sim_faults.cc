@@ -1,0 +1,150 @@
+// What goes wrong in a simulated cluster, and when.
+#include <algorithm>
+
+#include "tests/sim/sim_cluster.h"
+
+namespace cistern {
+
+void SimCluster::FaultTurn() {
+  if (world_.quiet) return;
+  switch (world_.random.Below(14)) {
+    case 0:
+    case 1:
+    case 2:
+      LinkFault();
+      break;
+    case 3:
+    case 4:
+      Cut();
+      break;
+    case 5:
+    case 6:
+    case 7:
+      NodeFault();
+      break;
+    case 8:
+      RouterFault();
+      break;
+    case 9:
+      ClientFault();
+      break;
+    case 10:
+      if (AnyNode().FlipBit()) log_.Mark("bit_flipped_in_memory");
+      break;
+    case 11: {
+      // Many at once, so that one of them hits something that is read again.
+      SimNode& node = AnyNode();
+      for (int i = 0; i < 200; ++i) node.FlipBit();
+      break;
+    }
+    case 12:
+      clients_[world_.random.Below(clients_.size())]->DropAll(AnyNode().id());
+      break;
+    default:
+      network_.ResetConnections(clients_[world_.random.Below(clients_.size())]->host(), AnyNode().id());
+      break;
+  }
+  const Nanos next = kMillisecond * static_cast<Nanos>(20 + world_.random.Below(500));
+  world_.schedule.At(clock_.Now() + next, [this] { FaultTurn(); });
+}
+
+void SimCluster::LinkFault() {
+  Random& random = world_.random;
+  LinkFaults faults;
+  faults.delay_max = static_cast<Nanos>(random.Below(20)) * kMillisecond;
+  faults.spike = random.Unit() * 0.1;
+  faults.spike_max = static_cast<Nanos>(random.Below(800)) * kMillisecond;
+  faults.chunk_max = static_cast<Nanos>(random.Below(random.Chance(0.3) ? 200 : 5)) * kMillisecond;
+  if (random.Chance(0.3)) faults.reset = random.Unit() * 0.02;
+  if (random.Chance(0.3)) faults.flip_body = random.Unit() * 0.02;
+  if (random.Chance(0.3)) faults.flip_payload = random.Unit() * 0.1;
+  const std::string from = AnyHost(), to = AnyHost();
+  network_.SetFaults(from, to, faults);
+  if (random.Chance(0.5)) network_.SetFaults(to, from, faults);
+  log_.Event("link fault", from, 0, 0, to);
+  if (random.Chance(0.3)) {
+    world_.schedule.At(clock_.Now() + static_cast<Nanos>(random.Below(2000)) * kMillisecond,
+                       [this] { network_.ClearFaults(); });
+  }
+}
+
+std::string SimCluster::AnyHost() {
+  const uint64_t pick = world_.random.Below(nodes_.size() + clients_.size());
+  return pick < nodes_.size() ? nodes_[pick]->id() : clients_[pick - nodes_.size()]->host();
+}
+
+void SimCluster::Cut() {
+  const std::string a = world_.random.Chance(0.25) ? kRouterHost : AnyHost(), b = AnyHost();
+  if (a == b) return;
+  const bool both = world_.random.Chance(0.6);
+  log_.Event(both ? "cut" : "cut one way", a, 0, 0, b);
+  log_.Mark(both ? "partition" : "partition_one_way");
+  if (both) {
+    network_.Partition(a, b);
+  } else {
+    network_.PartitionOneWay(a, b);
+  }
+  // Some heal before anybody's deadline, some long after.
+  const Nanos heals =
+      kMillisecond * static_cast<Nanos>(1 + world_.random.Below(world_.random.Chance(0.5) ? 300 : 6000));
+  world_.schedule.At(clock_.Now() + heals, [this, a, b] {
+    log_.Event("heal", a, 0, 0, b);
+    network_.Heal(a, b);
+  });
+}
+
+void SimCluster::NodeFault() {
+  SimNode& node = AnyNode();
+  if (!node.up()) return;
+  const uint64_t pick = world_.random.Below(10);
+  if (pick < 4) {
+    // Short stops are noticed by nobody, long ones cost the peers their deadlines.
+    node.Freeze(clock_.Now() +
+                kMillisecond * static_cast<Nanos>(1 + world_.random.Below(pick == 0 ? 5000 : 600)));
+    return;
+  }
+  if (pick == 4) {
+    node.Stop();
+  } else {
+    node.Crash(pick < 8 ? LoopbackNetwork::Crash::kReset : LoopbackNetwork::Crash::kSilent);
+  }
+  const Nanos back =
+      kMillisecond * static_cast<Nanos>(world_.random.Below(world_.random.Chance(0.5) ? 200 : 5000));
+  world_.schedule.At(clock_.Now() + back, [&node] {
+    if (!node.up()) node.Start();
+  });
+}
+
+void SimCluster::RouterFault() {
+  if (!world_.RouterUp()) return;
+  world_.StopRouter();
+  const Nanos back =
+      kMillisecond * static_cast<Nanos>(world_.random.Below(world_.random.Chance(0.5) ? 300 : 8000));
+  world_.schedule.At(clock_.Now() + back, [this] { world_.StartRouter(); });
+}
+
+void SimCluster::ClientFault() {
+  SimClient& client = *clients_[world_.random.Below(clients_.size())];
+  if (!client.up()) return;
+  client.Crash(world_.random.Chance(0.7) ? LoopbackNetwork::Crash::kReset : LoopbackNetwork::Crash::kSilent);
+  const Nanos back = kMillisecond * static_cast<Nanos>(world_.random.Below(1000));
+  world_.schedule.At(clock_.Now() + back, [&client] {
+    if (!client.up()) client.Start();
+  });
+}
+
+void SimCluster::EndFaults() {
+  world_.quiet = true;
+  network_.ClearFaults();
+  network_.HealAll();
+  world_.StartRouter();
+  for (const auto& node : nodes_) {
+    node->Freeze(clock_.Now());
+    if (!node->up()) node->Start();
+  }
+  for (const auto& client : clients_) {
+    if (!client->up()) client->Start();
+  }
+}
+
+}  // namespace cistern
