@@ -1,0 +1,82 @@
+#include <sys/socket.h>
+
+#include <cstdlib>
+#include <vector>
+
+#include "core/crc32c.h"
+#include "transport/frame_reader.h"
+
+// What a peer may send, as a stream, in chunks: the first byte says how the chunks are cut and what becomes
+// of payloads, the rest is the stream. Checksums are made right where a header begins, so that inputs get
+// behind them. Memory stays below what came plus the fixed buffers.
+namespace {
+
+using cistern::FrameReader;
+using cistern::PayloadPlan;
+
+void Repair(std::vector<std::byte>& stream) {
+  for (size_t at = 0; at + cistern::kFrameHeaderBytes <= stream.size();) {
+    std::byte* header = stream.data() + at;
+    cistern::StoreLe<uint32_t>(header, cistern::kFrameMagic);
+    const auto body = cistern::LoadLe<uint32_t>(header + 16) % (stream.size() + 64);
+    const size_t there = std::min<size_t>(body, stream.size() - at - cistern::kFrameHeaderBytes);
+    if (there == body) {
+      cistern::StoreLe<uint32_t>(header + 32, cistern::Crc32c(header + cistern::kFrameHeaderBytes, body));
+      cistern::StoreLe<uint32_t>(header + 16, body);
+    }
+    cistern::StoreLe<uint32_t>(header + 36, cistern::Crc32c(header, 36));
+    at += cistern::kFrameHeaderBytes + there + cistern::LoadLe<uint64_t>(header + 24) % 5000;
+  }
+}
+
+// Pieces of 1000 bytes, every third one drained.
+void Fill(PayloadPlan& plan, uint64_t bytes, std::vector<std::byte>& memory) {
+  memory.resize(1000);
+  for (uint64_t at = 0, i = 0; at < bytes && i < 4000; at += 1000, ++i) {
+    PayloadPlan::Piece piece{std::min<uint64_t>(1000, bytes - at),
+                             static_cast<uint32_t>(plan.segments.size()), 0};
+    if (i % 3 != 2) {
+      piece.segment_count = 1;
+      plan.segments.push_back({memory.data(), piece.bytes});
+    }
+    plan.pieces.push_back(piece);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size < 2 || size > 60'000) return 0;
+  const size_t chunk = 1 + size_t{data[0]} * 16;
+  std::vector<std::byte> stream(reinterpret_cast<const std::byte*>(data) + 1,
+                                reinterpret_cast<const std::byte*>(data) + size);
+  if (data[0] % 8 != 0) Repair(stream);
+  int fds[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) != 0) return 0;
+  std::vector<std::byte> scratch(512), memory;
+  FrameReader reader(absl::MakeSpan(scratch));
+  bool open = true;
+  for (size_t at = 0; at < stream.size() && open; at += chunk) {
+    const size_t bytes = std::min(chunk, stream.size() - at);
+    if (send(fds[0], stream.data() + at, bytes, 0) != static_cast<ssize_t>(bytes)) std::abort();
+    reader.StartRound();
+    for (;;) {
+      const FrameReader::Event event = reader.Next(fds[1]);
+      if (event == FrameReader::Event::kNothing) break;
+      if (event == FrameReader::Event::kClosed) std::abort();
+      if (event == FrameReader::Event::kBad) {
+        if (reader.error().ok()) std::abort();
+        open = false;
+        break;
+      }
+      if (event == FrameReader::Event::kPayload) {
+        Fill(reader.plan(), reader.header().payload_bytes, memory);
+        if (data[0] % 3 == 0 || !reader.StartPayload().ok()) reader.DrainPayload();
+        if (data[0] % 5 == 0) reader.DrainIfArriving(reader.header().request_id);
+      }
+    }
+  }
+  close(fds[0]);
+  close(fds[1]);
+  return 0;
+}
