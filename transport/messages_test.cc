@@ -181,7 +181,8 @@ TEST(Messages, F61_StoredSamplesOfVersion1StillDecode) {
         << "the wire changed:\n"
         << kind.name << " " << absl::BytesToHexString(absl::string_view(text.data(), text.size()));
     const absl::StatusOr<Bytes> again = kind.decode_and_encode(stored[kind.name]);
-    ASSERT_TRUE(again.ok()) << kind.name << " " << again.status();
+    EXPECT_TRUE(again.ok()) << kind.name << " " << again.status();
+    if (!again.ok()) continue;
     EXPECT_EQ(*again, stored[kind.name]);
   }
 }
