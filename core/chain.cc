@@ -45,10 +45,13 @@ uint8_t* PutHead(uint8_t* at, Tag tag, size_t bytes) {
   return at + kFieldHeadBytes;
 }
 
-uint8_t* PutField(uint8_t* at, Tag tag, const void* data, size_t bytes) {
-  at = PutHead(at, tag, bytes);
+uint8_t* PutBytes(uint8_t* at, const void* data, size_t bytes) {
   if (bytes > 0) std::memcpy(at, data, bytes);
   return at + bytes;
+}
+
+uint8_t* PutField(uint8_t* at, Tag tag, const void* data, size_t bytes) {
+  return PutBytes(PutHead(at, tag, bytes), data, bytes);
 }
 
 size_t ExtrasBytes(absl::Span<const Extra> extras) {
@@ -62,8 +65,7 @@ uint8_t* PutExtra(uint8_t* at, const Extra& extra) {
   at = PutHead(at, tag, sizeof(uint32_t) + extra.value.size());
   StoreLe<uint32_t>(at, extra.offset);
   at += sizeof(uint32_t);
-  if (!extra.value.empty()) std::memcpy(at, extra.value.data(), extra.value.size());
-  return at + extra.value.size();
+  return PutBytes(at, extra.value.data(), extra.value.size());
 }
 
 }  // namespace
