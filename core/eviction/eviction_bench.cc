@@ -19,27 +19,30 @@ int main(int argc, char** argv) {
   const uint32_t unique = cistern::CountUnique(requests);
   const std::vector<std::string> named(argv + 2, argv + argc);
   const std::vector<std::string> policies = named.empty() ? std::vector<std::string>{"lru", "hazard"} : named;
-  std::printf("%-10s %8s %8s %8s %8s %8s %8s   ns/block stranding\n", "policy", "1%", "2%", "5%", "10%",
+  std::printf("%-12s %8s %8s %8s %8s %8s %8s   ns/block stranding\n", "policy", "1%", "2%", "5%", "10%",
               "20%", "50%");
   for (const std::string& policy : policies) {
-    std::printf("%-10s", policy.c_str());
-    double seconds = 0;
-    uint64_t blocks = 0;
-    uint64_t stranding = 0;
-    for (const double share : {.01, .02, .05, .1, .2, .5}) {
-      const auto begin = std::chrono::steady_clock::now();
-      const auto score = cistern::ReplayPolicy(policy, requests, static_cast<uint32_t>(unique * share));
-      if (!score.ok()) {
-        std::fprintf(stderr, "%s\n", std::string(score.status().message()).c_str());
-        return 2;
+    for (const auto flow : {cistern::ReplayFlow::kPlain, cistern::ReplayFlow::kNode}) {
+      std::printf("%-6s %-5s", policy.c_str(), flow == cistern::ReplayFlow::kNode ? "node" : "plain");
+      double seconds = 0;
+      uint64_t blocks = 0;
+      uint64_t stranding = 0;
+      for (const double share : {.01, .02, .05, .1, .2, .5}) {
+        const auto begin = std::chrono::steady_clock::now();
+        const auto score =
+            cistern::ReplayPolicy(policy, requests, static_cast<uint32_t>(unique * share), flow);
+        if (!score.ok()) {
+          std::fprintf(stderr, "%s\n", std::string(score.status().message()).c_str());
+          return 2;
+        }
+        seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        blocks += score->blocks;
+        stranding += score->stranding_evictions;
+        std::printf(" %8.4f", score->HitRatio());
       }
-      seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-      blocks += score->blocks;
-      stranding += score->stranding_evictions;
-      std::printf(" %8.4f", score->HitRatio());
+      std::printf("   %8.0f %9llu\n", seconds / static_cast<double>(blocks) * 1e9,
+                  static_cast<unsigned long long>(stranding));
     }
-    std::printf("   %8.0f %9llu\n", seconds / static_cast<double>(blocks) * 1e9,
-                static_cast<unsigned long long>(stranding));
   }
   return 0;
 }

@@ -25,7 +25,7 @@ HazardPolicy::HazardPolicy(uint32_t capacity_entries) : ghosts_(GhostsFor(capaci
 void HazardPolicy::Insert(EntryId id, uint64_t ghost_key, uint32_t depth) {
   if (id >= entries_.size()) entries_.resize(size_t{id} + 1);
   CISTERN_CHECK(entries_[id].run == kNone);
-  BeginUse(id, ghost_key, depth);
+  BeginUse(id, ghost_key, depth, /*is_touch=*/false);
   uint8_t cls = 0;
   if (const std::optional<uint32_t> run = ghosts_.Take(ghost_key); run.has_value()) {
     cls = static_cast<uint8_t>(std::min(runs_[*run].cls + 1, ReuseModel::kClasses - 1));
@@ -41,7 +41,7 @@ void HazardPolicy::Insert(EntryId id, uint64_t ghost_key, uint32_t depth) {
 void HazardPolicy::Touch(EntryId id) {
   Entry& entry = entries_[id];
   CISTERN_CHECK(entry.run != kNone);
-  BeginUse(id, entry.key, entry.depth);
+  BeginUse(id, entry.key, entry.depth, /*is_touch=*/true);
   const auto cls = static_cast<uint8_t>(std::min(runs_[entry.run].cls + 1, ReuseModel::kClasses - 1));
   LeaveRun(entry.run, /*came_back=*/true);
   EndUse(id, cls);
@@ -51,13 +51,25 @@ void HazardPolicy::Touch(EntryId id) {
   touched_any_ = true;
 }
 
-// Another request begins where depths stop falling. Parts of one block share depth and key, and belong
-// together.
-void HazardPolicy::BeginUse(EntryId id, uint64_t key, uint32_t depth) {
-  const bool goes_on = depth < last_depth_ || (depth == last_depth_ && key == last_key_ && last_.id != id);
-  if (!goes_on || last_.id == kNone) NextRequest();
+// Another request begins where depths stop falling; where touches follow inserts or the reverse with a gap (a
+// node holds only its own runs of a chain, so a gap alone says nothing); and where inserts have come down to
+// what was touched before them. Parts of one block share depth and key, and belong together.
+void HazardPolicy::BeginUse(EntryId id, uint64_t key, uint32_t depth, bool is_touch) {
+  const bool same_block = depth == last_depth_ && key == last_key_ && last_.id != id;
+  const bool below = depth < last_depth_ && (is_touch == last_is_touch_ || depth + 1 == last_depth_);
+  const bool complete = ContinuesTouched() && entries_[deepest_touched_.id].depth + 1 == last_depth_ &&
+                        depth + 1 != last_depth_;
+  if (last_.id == kNone || complete || !(same_block || below)) NextRequest();
   last_depth_ = depth;
   last_key_ = key;
+  last_is_touch_ = is_touch;
+}
+
+// Whether the request at hand has only inserts so far, all deeper than what was touched last: a node touches
+// what it has, and the blocks behind are inserted once they are written.
+bool HazardPolicy::ContinuesTouched() const {
+  return !touched_any_ && IsHere(last_) && IsHere(deepest_touched_) &&
+         entries_[deepest_touched_.id].depth < last_depth_;
 }
 
 void HazardPolicy::EndUse(EntryId id, uint8_t cls) {
@@ -69,12 +81,7 @@ void HazardPolicy::EndUse(EntryId id, uint8_t cls) {
 }
 
 void HazardPolicy::NextRequest() {
-  // A node touches what it has, and the blocks behind are inserted once they are written: they continue that
-  // chain.
-  if (!touched_any_ && IsHere(last_) && last_depth_ > 0 && IsHere(deepest_touched_) &&
-      entries_[deepest_touched_.id].depth < last_depth_) {
-    LinkToParent(last_, deepest_touched_.id);
-  }
+  if (ContinuesTouched()) LinkToParent(last_, deepest_touched_.id);
   CloseRun();
   last_ = {};
   touched_any_ = false;

@@ -68,7 +68,8 @@ class HazardPolicy final : public EvictionPolicy {
     uint32_t oldest = kNone, newest = kNone;
   };
 
-  void BeginUse(EntryId id, uint64_t key, uint32_t depth);
+  void BeginUse(EntryId id, uint64_t key, uint32_t depth, bool is_touch);
+  bool ContinuesTouched() const;
   void EndUse(EntryId id, uint8_t cls);
   void NextRequest();
   void LinkToParent(Ref child, EntryId parent);
@@ -108,6 +109,7 @@ class HazardPolicy final : public EvictionPolicy {
   Ref last_;  // Its latest entry.
   uint32_t last_depth_ = 0;
   uint64_t last_key_ = 0;
+  bool last_is_touch_ = false;
   Ref deepest_touched_;  // Of it, or of the latest request that touched anything: inserts that follow
                          // continue there.
   bool touched_any_ = false;

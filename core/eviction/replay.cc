@@ -19,6 +19,7 @@ class Pool {
  public:
   Pool(EvictionPolicy& policy, uint32_t capacity, uint32_t blocks)
       : policy_(policy),
+        is_leased_(blocks),
         slot_of_(blocks, kNone),
         parent_(blocks, kNone),
         children_(blocks),
@@ -26,30 +27,54 @@ class Pool {
     for (uint32_t slot = capacity; slot > 0; --slot) free_.push_back(slot - 1);
   }
 
-  void Request(const std::vector<uint32_t>& chain, ReplayScore& score) {
+  void Request(const std::vector<uint32_t>& chain, ReplayFlow flow, ReplayScore& score) {
     size_t hit = 0;
     while (hit < chain.size() && slot_of_[chain[hit]] != kNone) ++hit;
     score.blocks += chain.size();
     score.hit_blocks += hit;
+    for (size_t i = 1; i < chain.size(); ++i) parent_[chain[i]] = chain[i - 1];
+    if (flow == ReplayFlow::kNode) return NodeRequest(chain, hit, score);
     for (size_t i = chain.size(); i-- > 0;) {
-      const uint32_t block = chain[i];
-      if (i > 0) parent_[block] = chain[i - 1];
-      if (slot_of_[block] != kNone) {
-        policy_.Touch(slot_of_[block]);
-        continue;
+      if (slot_of_[chain[i]] != kNone) {
+        policy_.Touch(slot_of_[chain[i]]);
+      } else if (!free_.empty() || Evict(score)) {
+        Insert(chain, i);
       }
-      if (free_.empty() && !Evict(score)) continue;
-      slot_of_[block] = free_.back();
-      free_.pop_back();
-      block_in_[slot_of_[block]] = block;
-      if (i > 0) ++children_[chain[i - 1]];
-      policy_.Insert(slot_of_[block], block, static_cast<uint32_t>(i));
     }
   }
 
  private:
+  void NodeRequest(const std::vector<uint32_t>& chain, size_t hit, ReplayScore& score) {
+    for (size_t i = hit; i-- > 0;) policy_.Touch(slot_of_[chain[i]]);
+    leased_ = {chain.begin(), chain.begin() + static_cast<std::ptrdiff_t>(hit)};
+    for (const uint32_t block : leased_) is_leased_[block] = true;
+    // Blocks behind the first missing one may be here too; the offer says so and touches them.
+    std::vector<size_t> missing;
+    for (size_t i = chain.size(); i-- > hit;) {
+      if (slot_of_[chain[i]] != kNone) policy_.Touch(slot_of_[chain[i]]);
+    }
+    for (size_t i = hit; i < chain.size(); ++i) {
+      if (slot_of_[chain[i]] == kNone) missing.push_back(i);
+    }
+    size_t room = 0;  // Shallow blocks first, as far as room can be made.
+    while (room < missing.size() && (free_.size() > room || Evict(score))) ++room;
+    while (room-- > 0) Insert(chain, missing[room]);
+    for (const uint32_t block : leased_) is_leased_[block] = false;
+    for (size_t i = hit; i-- > 0;) policy_.Refresh(slot_of_[chain[i]]);
+  }
+
+  void Insert(const std::vector<uint32_t>& chain, size_t i) {
+    const uint32_t block = chain[i];
+    slot_of_[block] = free_.back();
+    free_.pop_back();
+    block_in_[slot_of_[block]] = block;
+    if (i > 0) ++children_[chain[i - 1]];
+    policy_.Insert(slot_of_[block], block, static_cast<uint32_t>(i));
+  }
+
   bool Evict(ReplayScore& score) {
-    const std::optional<EntryId> victim = policy_.Victim([](EntryId) { return true; });
+    const std::optional<EntryId> victim =
+        policy_.Victim([this](EntryId slot) { return !is_leased_[block_in_[slot]]; });
     if (!victim.has_value()) return false;
     policy_.Evicted(*victim);
     const uint32_t block = std::exchange(block_in_[*victim], kNone);
@@ -62,6 +87,8 @@ class Pool {
   }
 
   EvictionPolicy& policy_;
+  std::vector<uint32_t> leased_;    // Blocks of the request at hand.
+  std::vector<bool> is_leased_;     // By block.
   std::vector<uint32_t> slot_of_;   // By block.
   std::vector<uint32_t> parent_;    // By block.
   std::vector<uint32_t> children_;  // By block: how many of its children are here.
@@ -78,8 +105,8 @@ uint32_t CountUnique(const TraceIds& requests) {
   return static_cast<uint32_t>(std::unique(all.begin(), all.end()) - all.begin());
 }
 
-absl::StatusOr<ReplayScore> ReplayPolicy(std::string_view policy, const TraceIds& requests,
-                                         uint32_t capacity) {
+absl::StatusOr<ReplayScore> ReplayPolicy(std::string_view policy, const TraceIds& requests, uint32_t capacity,
+                                         ReplayFlow flow) {
   CISTERN_ASSIGN_OR_RETURN(const std::unique_ptr<EvictionPolicy> made, MakeEvictionPolicy(policy, capacity));
   std::unordered_map<uint32_t, uint32_t> dense;
   TraceIds renumbered = requests;
@@ -88,7 +115,7 @@ absl::StatusOr<ReplayScore> ReplayPolicy(std::string_view policy, const TraceIds
   }
   Pool pool(*made, capacity, static_cast<uint32_t>(dense.size()));
   ReplayScore score;
-  for (const std::vector<uint32_t>& chain : renumbered) pool.Request(chain, score);
+  for (const std::vector<uint32_t>& chain : renumbered) pool.Request(chain, flow, score);
   return score;
 }
 

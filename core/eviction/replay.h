@@ -26,10 +26,19 @@ using TraceIds = std::vector<std::vector<uint32_t>>;
 // Distinct ids of a trace: what an unbounded cache would hold.
 uint32_t CountUnique(const TraceIds& requests);
 
-// Runs a trace through one pool of `capacity` equal slots: a lookup, then every block of the request is
-// touched or inserted, deepest first. Judges policies in tests, in eviction_bench and in `cistern sim
-// eviction`. InvalidArgument for an unknown policy.
-absl::StatusOr<ReplayScore> ReplayPolicy(std::string_view policy, const TraceIds& requests,
-                                         uint32_t capacity);
+// How a request reaches the policy.
+enum class ReplayFlow {
+  // Every block is touched or inserted, deepest first: the rules under which policies are compared in print.
+  kPlain,
+  // As a node does it: the hit prefix is touched and leased, room is made for all the rest, which is then
+  // inserted, deepest
+  // first, and the release refreshes the prefix.
+  kNode,
+};
+
+// Runs a trace through one pool of `capacity` equal slots. Judges policies in tests, in eviction_bench and in
+// `cistern sim eviction`. InvalidArgument for an unknown policy.
+absl::StatusOr<ReplayScore> ReplayPolicy(std::string_view policy, const TraceIds& requests, uint32_t capacity,
+                                         ReplayFlow flow = ReplayFlow::kPlain);
 
 }  // namespace cistern
