@@ -54,7 +54,10 @@ class FakeTransport final : public Transport {
                                  .one_sided = one_sided},
                         .window = window,
                         .ack = ack,
-                        .regions = regions};
+                        .regions = regions,
+                        .header = {},
+                        .body = {},
+                        .plan = {}};
     return peer;
   }
   const HelloAck& ack(PeerId peer) { return peers_.at(peer).ack; }
@@ -149,6 +152,7 @@ class FakeTransport final : public Transport {
                     .request_id = frame.request_id,
                     .body = Bytes(frame.body.begin(), frame.body.end()),
                     .segments = {frame.payload.begin(), frame.payload.end()},
+                    .payload = {},
                     .cookie = frame.cookie});
     return absl::OkStatus();
   }
@@ -192,7 +196,7 @@ class FakeTransport final : public Transport {
 
  private:
   struct Peer {
-    PeerPath path;
+    PeerPath path{};
     const MemoryRegion* window = nullptr;
     HelloAck ack;
     std::vector<const MemoryRegion*> regions;

@@ -16,7 +16,7 @@ namespace cistern {
 
 inline constexpr Nanos kGrantTtlMax = 30 * kSecond;
 inline constexpr Nanos kLeaseGrace =
-    250 * kMillisecond;                       // Node's end of a lease is this much later than the client's.
+    250 * kMillisecond;  // Node's end of a lease is this much later than the client's.
 inline constexpr uint32_t kShardPlansMax = 16384;  // Plans and payload holds of one shard.
 inline constexpr uint32_t kPlansPerPeerMax = 4096;
 inline constexpr size_t kSlotsRetainedMax = 4u << 20;  // Capacity that idle plans may keep, 4 bytes each.

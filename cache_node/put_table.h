@@ -41,8 +41,8 @@ class PutTable {
     uint32_t depth = 0;
     Nanos deadline = 0;
     uint64_t request_id = 0;
-    PartKey key;
-    LayoutId layout;
+    PartKey key{};
+    LayoutId layout{};
     uint32_t previous = UINT32_MAX, next = UINT32_MAX;  // Rows of the peer.
   };
 

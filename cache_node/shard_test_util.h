@@ -139,7 +139,7 @@ class ShardWorld {
     return Take<OfferReply>(FrameType::kOfferReply);
   }
   DropReply DropAll(PeerId peer) {
-    Ask(peer, FrameType::kDrop, DropRequest{.all = true});
+    Ask(peer, FrameType::kDrop, DropRequest{.all = true, .blocks = {}});
     return Take<DropReply>(FrameType::kDropReply);
   }
 

@@ -1,0 +1,133 @@
+#include "cache_node/data_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "core/status_macros.h"
+#include "proto/control.h"
+
+namespace cistern {
+namespace {
+
+absl::Status Failed(const std::string& what, int error) {
+  return absl::InvalidArgumentError(absl::StrCat(what, ": ", std::strerror(error)));
+}
+
+// The file's only line, or nothing when there is no such file.
+absl::StatusOr<std::optional<std::string>> ReadLine(const std::string& path) {
+  if (::access(path.c_str(), F_OK) != 0) return std::optional<std::string>();
+  std::ifstream in(path);
+  std::string line;
+  if (!std::getline(in, line)) return absl::InvalidArgumentError(absl::StrCat(path, ": empty or unreadable"));
+  return std::optional<std::string>(std::string(absl::StripAsciiWhitespace(line)));
+}
+
+// Whole or not at all, also across a crash.
+absl::Status WriteLine(const std::string& path, const std::string& line) {
+  const std::string part = path + ".part";
+  const int fd = ::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (fd < 0) return Failed(part, errno);
+  const std::string text = line + "\n";
+  const bool written =
+      ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && ::fsync(fd) == 0;
+  const int error = errno;
+  ::close(fd);
+  if (!written) return Failed(part, error);
+  if (std::rename(part.c_str(), path.c_str()) != 0) return Failed(path, errno);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<DataFolder> DataFolder::Open(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return absl::InvalidArgumentError(absl::StrCat("--data-dir ", path, ": ", error.message()));
+  const std::string lock = path + "/lock";
+  const int fd = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return Failed(lock, errno);
+  DataFolder folder(path, fd);
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return Failed(lock, errno);
+    char owner[32] = {};
+    const ssize_t read = ::pread(fd, owner, sizeof(owner) - 1, 0);
+    const std::string pid(
+        absl::StripAsciiWhitespace(std::string(owner, read > 0 ? static_cast<size_t>(read) : 0)));
+    return absl::FailedPreconditionError(absl::StrCat("--data-dir ", path, " is held by another cistern-node",
+                                                      pid.empty() ? "" : absl::StrCat(", pid ", pid)));
+  }
+  const std::string pid = absl::StrCat(::getpid(), "\n");
+  if (::ftruncate(fd, 0) != 0 ||
+      ::pwrite(fd, pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
+    return Failed(lock, errno);
+  }
+  CISTERN_RETURN_IF_ERROR(folder.ReadIds());
+  return folder;
+}
+
+DataFolder::DataFolder(DataFolder&& other) noexcept
+    : path_(std::move(other.path_)),
+      lock_fd_(std::exchange(other.lock_fd_, -1)),
+      node_id_(std::move(other.node_id_)),
+      cluster_(other.cluster_) {}
+
+DataFolder::~DataFolder() {
+  if (lock_fd_ >= 0) ::close(lock_fd_);
+}
+
+absl::Status DataFolder::ReadIds() {
+  CISTERN_ASSIGN_OR_RETURN(const std::optional<std::string> node, ReadLine(path_ + "/node_id"));
+  if (node.has_value()) {
+    if (!IsNodeId(*node))
+      return absl::InvalidArgumentError(absl::StrCat(path_, "/node_id: \"", *node, "\" is no node id"));
+    node_id_ = *node;
+  }
+  CISTERN_ASSIGN_OR_RETURN(const std::optional<std::string> cluster, ReadLine(path_ + "/cluster_id"));
+  if (!cluster.has_value()) return absl::OkStatus();
+  ClusterId id;
+  if (cluster->size() != 2 * id.bytes.size() ||
+      cluster->find_first_not_of("0123456789abcdef") != std::string::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, "/cluster_id: not ", 2 * id.bytes.size(), " hex digits"));
+  }
+  const std::string bytes = absl::HexStringToBytes(*cluster);
+  std::memcpy(id.bytes.data(), bytes.data(), id.bytes.size());
+  cluster_ = id;
+  return absl::OkStatus();
+}
+
+absl::Status DataFolder::SetNodeId(const std::string& id) {
+  if (node_id_ == id) return absl::OkStatus();
+  if (!node_id_.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--data-dir ", path_, " belongs to node ", node_id_, ", not to ", id));
+  }
+  CISTERN_RETURN_IF_ERROR(WriteLine(path_ + "/node_id", id));
+  node_id_ = id;
+  return absl::OkStatus();
+}
+
+absl::Status DataFolder::SetCluster(const ClusterId& cluster) {
+  if (cluster_ == cluster) return absl::OkStatus();
+  if (cluster_.has_value()) {
+    return absl::FailedPreconditionError(absl::StrCat("--data-dir ", path_, " belongs to cluster ",
+                                                      ToHex(*cluster_), ", not to ", ToHex(cluster)));
+  }
+  CISTERN_RETURN_IF_ERROR(WriteLine(path_ + "/cluster_id", ToHex(cluster)));
+  cluster_ = cluster;
+  return absl::OkStatus();
+}
+
+}  // namespace cistern

@@ -1,0 +1,94 @@
+#include "cache_node/data_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+
+namespace cistern {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct TempFolder {
+  TempFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "cistern-folder-XXXXXX").string();
+    path = ::mkdtemp(pattern.data());
+  }
+  ~TempFolder() { std::filesystem::remove_all(path); }
+  std::string path;
+};
+
+TEST(DataFolder, KeepsItsIdsOverOpens) {
+  TempFolder temp;
+  const ClusterId cluster{.bytes = {1, 2, 3}};
+  {
+    auto folder = DataFolder::Open(temp.path + "/deep/node");
+    ASSERT_TRUE(folder.ok()) << folder.status();
+    EXPECT_TRUE(folder->node_id().empty());
+    EXPECT_FALSE(folder->cluster().has_value());
+    EXPECT_TRUE(folder->SetNodeId("node-3").ok());
+    EXPECT_TRUE(folder->SetCluster(cluster).ok());
+  }
+  auto folder = DataFolder::Open(temp.path + "/deep/node");
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_EQ(folder->node_id(), "node-3");
+  EXPECT_EQ(folder->cluster(), cluster);
+  EXPECT_TRUE(folder->SetNodeId("node-3").ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(folder->SetNodeId("node-4")));
+  EXPECT_TRUE(absl::IsFailedPrecondition(folder->SetCluster(ClusterId{})));
+}
+
+TEST(DataFolder, F34_ASecondOwnerIsToldThePidOfTheFirst) {
+  TempFolder temp;
+  auto first = DataFolder::Open(temp.path);
+  ASSERT_TRUE(first.ok()) << first.status();
+  auto second = DataFolder::Open(temp.path);
+  ASSERT_TRUE(absl::IsFailedPrecondition(second.status()));
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(absl::StrCat("pid ", ::getpid())));
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(temp.path));
+}
+
+TEST(DataFolder, F34_AfterKill9OfItsOwnerTheFolderOpensWithoutHandWork) {
+  TempFolder temp;
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto folder = DataFolder::Open(temp.path);
+    const char said = folder.ok() ? 'y' : 'n';
+    if (::write(ready[1], &said, 1) != 1) ::_exit(1);
+    for (;;) ::pause();
+  }
+  char said = 0;
+  ASSERT_EQ(::read(ready[0], &said, 1), 1);
+  EXPECT_EQ(said, 'y');
+  EXPECT_FALSE(DataFolder::Open(temp.path).ok());
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  ::close(ready[0]);
+  ::close(ready[1]);
+  EXPECT_TRUE(DataFolder::Open(temp.path).ok());
+}
+
+TEST(DataFolder, NamesWhatIsDamagedOrCannotBeMade) {
+  TempFolder temp;
+  std::ofstream(temp.path + "/cluster_id") << "xyz\n";
+  const auto damaged = DataFolder::Open(temp.path);
+  EXPECT_THAT(std::string(damaged.status().message()), HasSubstr("cluster_id"));
+  std::ofstream(temp.path + "/cluster_id") << "";
+  EXPECT_FALSE(DataFolder::Open(temp.path).ok());
+  std::ofstream(temp.path + "/file") << "";
+  const auto no_folder = DataFolder::Open(temp.path + "/file/sub");
+  EXPECT_TRUE(absl::IsInvalidArgument(no_folder.status()));
+  EXPECT_THAT(std::string(no_folder.status().message()), HasSubstr("--data-dir"));
+}
+
+}  // namespace
+}  // namespace cistern

@@ -1,0 +1,264 @@
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <google/protobuf/stubs/logging.h>
+#include <grpc/support/log.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <CLI/CLI.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "cache_node/data_folder.h"
+#include "cache_node/node_flags.h"
+#include "cache_node/node_options.h"
+#include "cache_node/registrar.h"
+#include "cache_node/shard_loop.h"
+#include "core/status_macros.h"
+#include "proto/control.h"
+#include "transport/socket_transport.h"
+
+namespace cistern {
+namespace {
+
+constexpr int kExitUserError = 2;
+constexpr size_t kPrefaultSliceBytes = 64u << 20;
+
+// Libraries' own words go to our log, not between its lines.
+void LogGrpc(gpr_log_func_args* args) {
+  spdlog::debug("grpc {}:{}: {}", args->file, args->line, args->message);
+}
+void LogProtobuf(google::protobuf::LogLevel, const char*, int, const std::string& message) {
+  spdlog::debug("protobuf: {}", message);
+}
+
+// Signals are blocked and only sigwait takes them; before that point one may be pending.
+bool StopAsked() {
+  sigset_t pending;
+  return ::sigpending(&pending) == 0 &&
+         (sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1);
+}
+
+// One shard, listening but not yet answering: nobody is told its address before the node is registered.
+absl::StatusOr<std::unique_ptr<ShardLoop>> MakeShard(const NodeOptions& options,
+                                                     const NodeShardOptions& shard_options,
+                                                     ShardAddress& address) {
+  auto clock = std::make_unique<BootClock>();
+  SocketOptions socket_options;
+  if (options.transport == "socket") socket_options.why = "node runs with --transport socket";
+  CISTERN_ASSIGN_OR_RETURN(std::unique_ptr<SocketTransport> transport,
+                           SocketTransport::Create(*clock, socket_options));
+  HostPort listen = *ParseHostPort(options.listen, /*allow_zero=*/true);
+  if (listen.port != 0) listen.port = static_cast<uint16_t>(listen.port + shard_options.shard);
+  const bool v6 = listen.host.find(':') != std::string::npos;
+  const std::string wanted = absl::StrCat(v6 ? "[" : "", listen.host, v6 ? "]" : "", ":", listen.port);
+  absl::StatusOr<std::string> bound = transport->Listen("tcp:" + wanted);
+  if (!bound.ok())
+    return absl::Status(bound.status().code(),
+                        absl::StrCat("--listen ", wanted, ": ", bound.status().message()));
+  address.tcp = bound->substr(4);
+  if (options.transport != "socket") {
+    const std::string name =
+        absl::StrCat("cistern-", shard_options.node_id, "-", ::getpid(), "-", shard_options.shard);
+    CISTERN_ASSIGN_OR_RETURN(const std::string unix_bound, transport->Listen("unix:" + name));
+    address.unix_name = unix_bound.substr(5);
+  }
+  std::random_device device;
+  return ShardLoop::Create(shard_options, std::move(transport), std::move(clock),
+                           uint64_t{device()} << 32 | device());
+}
+
+// Touches the whole arena before anybody is served, so that no put pays for page faults. Says how far it is.
+absl::Status Prefault(std::vector<std::unique_ptr<ShardLoop>>& loops) {
+  uint64_t total = 0, done = 0, told = 0;
+  for (const auto& loop : loops) total += loop->shard().ram().capacity_bytes();
+  for (const auto& loop : loops) {
+    const uint64_t bytes =
+        loop->shard().ram().capacity_bytes();  // Trailers are touched as slots come into use.
+    for (uint64_t at = 0; at < bytes; at += kPrefaultSliceBytes) {
+      if (StopAsked()) return absl::OkStatus();
+      const uint64_t slice = std::min<uint64_t>(kPrefaultSliceBytes, bytes - at);
+      CISTERN_RETURN_IF_ERROR(loop->shard().arena().Populate(at, slice));
+      done += slice;
+      if ((done - told) * 10 >= total && done < total && total >= uint64_t{1} << 30) {
+        told = done;
+        spdlog::info("arena: {} of {} MiB touched", done >> 20, total >> 20);
+      }
+    }
+  }
+  spdlog::info("arena: {} MiB ready", total >> 20);
+  return absl::OkStatus();
+}
+
+NodeReport MakeReport(std::vector<std::unique_ptr<ShardLoop>>& loops) {
+  BootClock clock;
+  NodeReport report;
+  for (const auto& loop : loops) {
+    MergeStats(loop->LatestStats(), report.stats);
+    report.shard_last_poll_ms_ago.push_back(
+        static_cast<uint64_t>(std::max<Nanos>(clock.Now() - loop->last_poll(), 0) / kMillisecond));
+  }
+  return report;
+}
+
+// Why the registrar ended, when it did; said by its thread, read by main after the signal that it sends.
+struct Refusal {
+  absl::Mutex mutex;
+  absl::Status status ABSL_GUARDED_BY(mutex);
+};
+
+RegistrarCallbacks MakeCallbacks(std::vector<std::unique_ptr<ShardLoop>>& loops, DataFolder& folder,
+                                 Refusal& refusal) {
+  RegistrarCallbacks callbacks;
+  callbacks.report = [&loops] { return MakeReport(loops); };
+  const auto refuse = [&refusal](const absl::Status& why) {
+    {
+      const absl::MutexLock lock(&refusal.mutex);
+      refusal.status = why;
+    }
+    ::kill(::getpid(), SIGTERM);
+  };
+  callbacks.on_refused = refuse;
+  callbacks.on_registered = [&loops, &folder, refuse](const Registration& registration) {
+    if (const absl::Status kept = folder.SetCluster(registration.cluster); !kept.ok()) return refuse(kept);
+    spdlog::info("{} is registered: cluster {} incarnation {}", folder.node_id(),
+                 ToHex(registration.cluster, 4), registration.incarnation);
+    for (const auto& loop : loops) {
+      const bool posted = loop->Post([registration](NodeShard& shard) {
+        shard.SetIdentity(registration.cluster, registration.incarnation);
+      });
+      if (!posted) return refuse(absl::ResourceExhaustedError("a shard's mailbox is full: it does not run"));
+    }
+  };
+  callbacks.on_map = [](const ClusterMap& map) { spdlog::debug("cluster map of epoch {}", map.epoch); };
+  return callbacks;
+}
+
+absl::Status Serve(NodeOptions options, const sigset_t& stop_signals) {
+  CISTERN_RETURN_IF_ERROR(ValidateNodeOptions(options));
+  // The folder first: whatever else is wrong, two processes on one folder is the answer that matters.
+  CISTERN_ASSIGN_OR_RETURN(DataFolder folder, DataFolder::Open(options.data_dir));
+  if (options.node_id.empty()) options.node_id = folder.node_id();
+  if (options.node_id.empty()) {
+    std::random_device device;
+    options.node_id = absl::StrCat("node-", absl::Hex(uint64_t{device()} << 32 | device(), absl::kZeroPad16));
+  }
+  if (options.cluster_key_path.empty()) options.cluster_key_path = FindClusterKey(options.data_dir);
+  if (options.cluster_key_path.empty()) {
+    return absl::InvalidArgumentError("--cluster-key is needed: no cluster.key in or above the data folder");
+  }
+  CISTERN_ASSIGN_OR_RETURN(const ClusterKey key, ClusterKey::Load(options.cluster_key_path));
+  CISTERN_RETURN_IF_ERROR(folder.SetNodeId(options.node_id));
+
+  std::vector<std::unique_ptr<ShardLoop>> loops;
+  RegistrarOptions registrar_options;
+  for (uint32_t i = 0; i < options.shards; ++i) {
+    NodeShardOptions shard;
+    shard.node_id = options.node_id;
+    shard.shard = i;
+    shard.shards = options.shards;
+    shard.ram_bytes = options.ram_bytes / options.shards;
+    shard.policy = options.policy;
+    shard.cluster_key = key;
+    registrar_options.shards.emplace_back();
+    CISTERN_ASSIGN_OR_RETURN(std::unique_ptr<ShardLoop> loop,
+                             MakeShard(options, shard, registrar_options.shards.back()));
+    spdlog::info("{} shard {} listens on {} and unix {}", options.node_id, i,
+                 registrar_options.shards.back().tcp, registrar_options.shards.back().unix_name);
+    loops.push_back(std::move(loop));
+  }
+  if (!IsLoopbackHost(ParseHostPort(options.listen, true)->host)) {
+    spdlog::warn("{} can be reached from other hosts; its frames are authenticated but not encrypted",
+                 options.listen);
+  }
+  CISTERN_RETURN_IF_ERROR(Prefault(loops));
+
+  registrar_options.router = options.router;
+  registrar_options.node_id = options.node_id;
+  registrar_options.key = key;
+  registrar_options.expected_cluster = folder.cluster();
+  registrar_options.ram_bytes = options.ram_bytes;
+  Refusal refusal;
+  for (const auto& loop : loops) loop->Start();
+  Registrar registrar(registrar_options, MakeCallbacks(loops, folder, refusal));
+  registrar.Start();
+  int signal = 0;
+  ::sigwait(&stop_signals, &signal);
+  registrar.Stop();
+  for (const auto& loop : loops) loop->Stop();
+  const absl::MutexLock lock(&refusal.mutex);
+  if (refusal.status.ok()) spdlog::info("{} stops on signal {}", options.node_id, signal);
+  return refusal.status;
+}
+
+void AddFlags(CLI::App& app, NodeOptions& options, std::string& ram) {
+  app.add_option("--data-dir", options.data_dir, "folder of the node's lock and ids; made when missing")
+      ->required();
+  app.add_option("--router", options.router, "HOST:PORT of the router")->capture_default_str();
+  app.add_option("--listen", options.listen,
+                 "HOST:PORT of shard 0, further shards on the ports behind it; port 0: any free ones")
+      ->capture_default_str();
+  app.add_option("--ram", ram, "RAM for parts, all shards together: 512M, 3G (powers of 1024)")
+      ->capture_default_str();
+  app.add_option("--shards", options.shards, "threads that serve")->capture_default_str();
+  app.add_option("--cluster-key", options.cluster_key_path,
+                 "file with the cluster's key; default: cluster.key in or above the data folder");
+  app.add_option("--node-id,--id", options.node_id, "default: the folder's, or a new one");
+  app.add_option("--transport", options.transport,
+                 "auto and map: TCP and unix with shared memory; socket: TCP alone")
+      ->check(CLI::IsMember({"auto", "map", "socket"}))
+      ->capture_default_str();
+  app.add_option("--policy", options.policy, "eviction policy")->capture_default_str();
+  app.add_option("--log-level", options.log_level, "trace, debug, info, warn or error")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))
+      ->capture_default_str();
+}
+
+int Fail(const std::string& message) {
+  std::string line = message;
+  for (char& c : line) c = c == '\n' ? ' ' : c;
+  std::fprintf(stderr, "cistern-node: %s\n", line.c_str());
+  return kExitUserError;
+}
+
+int Main(int argc, char** argv) {
+  NodeOptions options;
+  std::string ram = "1G";
+  CLI::App app("cistern-node: keeps KV blocks in RAM and serves them to clients of its cluster");
+  AddFlags(app, options, ram);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
+    return Fail(error.what());
+  }
+  const std::optional<uint64_t> ram_bytes = ParseSize(ram);
+  if (!ram_bytes.has_value()) return Fail(absl::StrCat("--ram \"", ram, "\" is no size like 512M or 3G"));
+  options.ram_bytes = *ram_bytes;
+  // Blocked before any thread starts, so that only sigwait sees them.
+  sigset_t stop_signals;
+  sigemptyset(&stop_signals);
+  sigaddset(&stop_signals, SIGTERM);
+  sigaddset(&stop_signals, SIGINT);
+  ::pthread_sigmask(SIG_BLOCK, &stop_signals, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+  spdlog::set_default_logger(spdlog::stderr_logger_mt("cistern-node"));
+  spdlog::set_level(spdlog::level::from_str(options.log_level == "warn" ? "warning" : options.log_level));
+  spdlog::flush_on(spdlog::level::info);
+  gpr_set_log_function(LogGrpc);
+  google::protobuf::SetLogHandler(LogProtobuf);
+  const absl::Status status = Serve(std::move(options), stop_signals);
+  return status.ok() ? 0 : Fail(std::string(status.message()));
+}
+
+}  // namespace
+}  // namespace cistern
+
+int main(int argc, char** argv) { return cistern::Main(argc, argv); }

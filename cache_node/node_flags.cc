@@ -1,0 +1,91 @@
+#include "cache_node/node_flags.h"
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "cache_node/ram_tier.h"
+#include "cache_node/slab_pool.h"
+#include "core/cluster_map.h"
+#include "core/status_macros.h"
+#include "proto/control.h"
+
+namespace cistern {
+
+std::optional<uint64_t> ParseSize(std::string_view text) {
+  uint64_t unit = 1;
+  if (!text.empty()) {
+    switch (text.back()) {
+      case 'K':
+        unit = uint64_t{1} << 10;
+        break;
+      case 'M':
+        unit = uint64_t{1} << 20;
+        break;
+      case 'G':
+        unit = uint64_t{1} << 30;
+        break;
+      case 'T':
+        unit = uint64_t{1} << 40;
+        break;
+      default:
+        break;
+    }
+    if (unit != 1) text.remove_suffix(1);
+  }
+  if (text.empty() || text.size() > 18) return std::nullopt;
+  uint64_t value = 0;
+  for (const char c : text) {
+    if (c < '0' || c > '9') return std::nullopt;
+    value = value * 10 + static_cast<uint64_t>(c - '0');
+  }
+  if (value > (uint64_t{1} << 63) / unit) return std::nullopt;
+  return value * unit;
+}
+
+absl::Status ValidateNodeOptions(const NodeOptions& options) {
+  if (!ParseHostPort(options.router).has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat("--router \"", options.router, "\" is not HOST:PORT"));
+  }
+  const auto listen = ParseHostPort(options.listen, /*allow_zero=*/true);
+  if (!listen.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat("--listen \"", options.listen, "\" is not HOST:PORT"));
+  }
+  if (options.shards < 1 || options.shards > kShardsPerNodeMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--shards ", options.shards, " is not within 1 to ", kShardsPerNodeMax));
+  }
+  if (listen->port != 0 && listen->port + options.shards - 1 > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--listen ", options.listen, " leaves no ports for ", options.shards, " shards"));
+  }
+  if (!options.node_id.empty() && !IsNodeId(options.node_id)) {
+    return absl::InvalidArgumentError("--node-id: letters, digits, '.', '_' and '-' only, not first");
+  }
+  const uint64_t of_shard = options.ram_bytes / options.shards;
+  if (of_shard < SlabPool::SlabBytes(of_shard)) {
+    return absl::InvalidArgumentError(absl::StrCat("--ram ", options.ram_bytes,
+                                                   " is too little: ", options.shards, " shard(s) need ",
+                                                   SlabPool::SlabBytes(of_shard) >> 20, " MiB each"));
+  }
+  if (const absl::Status policy = RamTier::CheckPolicy(options.policy); !policy.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--policy: ", policy.message()));
+  }
+  return absl::OkStatus();
+}
+
+std::string FindClusterKey(const std::string& data_dir) {
+  std::error_code error;
+  std::filesystem::path folder = std::filesystem::absolute(data_dir, error).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();  // A path that ends in '/'.
+  for (int up = 0; up < 3; ++up, folder = folder.parent_path()) {
+    const std::filesystem::path file = folder / "cluster.key";
+    if (std::filesystem::exists(file, error)) return file.string();
+  }
+  return "";
+}
+
+bool IsLoopbackHost(std::string_view host) {
+  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
+}
+
+}  // namespace cistern

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "cache_node/node_options.h"
+
+namespace cistern {
+
+// "512M", "3G", "4096": digits and one of K, M, G, T, powers of 1024. Nothing for anything else or above
+// 2^63.
+std::optional<uint64_t> ParseSize(std::string_view text);
+
+// What CLI11 cannot check by itself. InvalidArgument names the flag.
+absl::Status ValidateNodeOptions(const NodeOptions& options);
+
+// Where the cluster's key is looked for without --cluster-key: `cluster.key` in data_dir or up to two folders
+// above it, where `cistern up` puts it. Empty when there is none.
+std::string FindClusterKey(const std::string& data_dir);
+
+// Whether strangers on other hosts cannot reach this host part.
+bool IsLoopbackHost(std::string_view host);
+
+}  // namespace cistern

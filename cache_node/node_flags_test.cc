@@ -1,0 +1,71 @@
+#include "cache_node/node_flags.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace cistern {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(NodeFlags, ReadsSizesAsPowersOf1024) {
+  EXPECT_EQ(ParseSize("72M"), 72u << 20);
+  EXPECT_EQ(ParseSize("3G"), uint64_t{3} << 30);
+  EXPECT_EQ(ParseSize("4096"), 4096u);
+  EXPECT_EQ(ParseSize("1K"), 1024u);
+  EXPECT_EQ(ParseSize("2T"), uint64_t{2} << 40);
+  for (const char* bad :
+       {"", "M", "12X", "-1", "1.5G", "1 G", "99999999999999999999", "9999999999T", "0x10"}) {
+    EXPECT_FALSE(ParseSize(bad).has_value()) << bad;
+  }
+}
+
+TEST(NodeFlags, F55_NamesTheFlagThatIsWrong) {
+  NodeOptions good;
+  good.data_dir = "d";
+  EXPECT_TRUE(ValidateNodeOptions(good).ok()) << ValidateNodeOptions(good);
+  const auto message = [&](auto change) {
+    NodeOptions options = good;
+    change(options);
+    const absl::Status status = ValidateNodeOptions(options);
+    EXPECT_TRUE(absl::IsInvalidArgument(status));
+    return std::string(status.message());
+  };
+  EXPECT_THAT(message([](NodeOptions& o) { o.router = "nowhere"; }), HasSubstr("--router"));
+  EXPECT_THAT(message([](NodeOptions& o) { o.listen = "127.0.0.1"; }), HasSubstr("--listen"));
+  EXPECT_THAT(message([](NodeOptions& o) { o.listen = "127.0.0.1:65535", o.shards = 2; }),
+              HasSubstr("--listen"));
+  EXPECT_THAT(message([](NodeOptions& o) { o.shards = 0; }), HasSubstr("--shards"));
+  EXPECT_THAT(message([](NodeOptions& o) { o.shards = 65; }), HasSubstr("--shards"));
+  EXPECT_THAT(message([](NodeOptions& o) { o.ram_bytes = 0; }), HasSubstr("--ram"));
+  EXPECT_THAT(message([](NodeOptions& o) { o.ram_bytes = 12u << 20, o.shards = 4; }), HasSubstr("--ram"));
+  EXPECT_THAT(message([](NodeOptions& o) { o.policy = "belady"; }), HasSubstr("--policy"));
+  EXPECT_THAT(message([](NodeOptions& o) { o.node_id = "a b"; }), HasSubstr("--node-id"));
+}
+
+TEST(NodeFlags, FindsTheClustersKeyBesideOrAboveTheDataFolder) {
+  std::string pattern = (std::filesystem::temp_directory_path() / "cistern-flags-XXXXXX").string();
+  const std::string root = ::mkdtemp(pattern.data());
+  std::filesystem::create_directories(root + "/nodes/node-1");
+  EXPECT_EQ(FindClusterKey(root + "/nodes/node-1"), "");
+  std::ofstream(root + "/cluster.key") << "x";
+  EXPECT_EQ(FindClusterKey(root + "/nodes/node-1/"), root + "/cluster.key");
+  std::ofstream(root + "/nodes/node-1/cluster.key") << "x";
+  EXPECT_EQ(FindClusterKey(root + "/nodes/node-1"), root + "/nodes/node-1/cluster.key");
+  std::filesystem::remove_all(root);
+}
+
+TEST(NodeFlags, KnowsLoopback) {
+  EXPECT_TRUE(IsLoopbackHost("127.0.0.1"));
+  EXPECT_TRUE(IsLoopbackHost("localhost"));
+  EXPECT_TRUE(IsLoopbackHost("::1"));
+  EXPECT_FALSE(IsLoopbackHost("0.0.0.0"));
+  EXPECT_FALSE(IsLoopbackHost("10.0.0.7"));
+}
+
+}  // namespace
+}  // namespace cistern
