@@ -1,6 +1,8 @@
 #include <sys/socket.h>
 
 #include <cstdlib>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "core/crc32c.h"
@@ -44,6 +46,32 @@ void Fill(PayloadPlan& plan, uint64_t bytes, std::vector<std::byte>& memory) {
 }
 
 }  // namespace
+
+namespace cistern {
+
+// Streams to start from; the driver looks for this by its name.
+void FuzzSeeds(const std::function<void(const std::string&, const std::string&)>& add) {
+  std::string stream;
+  for (const size_t body : {size_t{0}, size_t{70}, size_t{9000}, size_t{200}}) {
+    FrameHeader header;
+    header.type = FrameType::kPlanReply;
+    header.request_id = body;
+    header.body_bytes = static_cast<uint32_t>(body);
+    header.payload_bytes = body == 70 ? 6000 : body == 200 ? 1 : 0;
+    const std::string text(body, 'b');
+    header.body_crc = Crc32c(text.data(), text.size());
+    std::byte raw[kFrameHeaderBytes];
+    EncodeFrameHeader(header, raw);
+    stream += std::string(reinterpret_cast<const char*>(raw), kFrameHeaderBytes) + text +
+              std::string(header.payload_bytes, 'p');
+  }
+  add("as_they_are", '\x08' + stream);
+  add("small_chunks", '\x01' + stream);
+  add("drained", '\x03' + stream);
+  add("cancelled", '\x05' + stream);
+}
+
+}  // namespace cistern
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2 || size > 60'000) return 0;
