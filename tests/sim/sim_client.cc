@@ -116,6 +116,11 @@ void SimClient::End(Call& call) {
   const std::string canary = call.pages->CheckCanaries();
   if (!canary.empty()) world_.log.Fail(host_ + ": " + call.kind + ": " + canary);
   call.pages->Retire();
+  if (std::byte* buffer = call.pages->window_buffer(); buffer != nullptr) {
+    // The next store may get the same memory at once. A dead process has no window any more.
+    if (process_ != nullptr) process_->window->Free(buffer);
+    return;
+  }
   retired_.push_back({world_.clock.Now() + kRetiredFor, call.pages});
 }
 

@@ -101,8 +101,11 @@ SimReport SimCluster::Run() {
     clients_.back()->Start();
   }
   const auto joined = [this] {
-    return std::all_of(clients_.begin(), clients_.end(),
-                       [this](const auto& client) { return client->nodes_known() == nodes_.size(); });
+    const bool registered =
+        std::all_of(nodes_.begin(), nodes_.end(), [](const auto& node) { return node->registered(); });
+    return registered && std::all_of(clients_.begin(), clients_.end(), [this](const auto& client) {
+             return client->nodes_known() == nodes_.size();
+           });
   };
   if (!RunUntil(joined, kJoinTime) && options_.calm) log_.Fail("nodes did not join");
   WorkloadTurn();

@@ -14,12 +14,18 @@ constexpr std::byte kRetired{0x3d};
 
 SimPages::SimPages(const SimChain& chain, const SimLayout& layout, uint32_t first, uint32_t count,
                    std::vector<PartCoord> coords, Random& random)
+    : SimPages(chain, layout, first, count, std::move(coords), random, nullptr) {}
+
+SimPages::SimPages(const SimChain& chain, const SimLayout& layout, uint32_t first, uint32_t count,
+                   std::vector<PartCoord> coords, Random& random, std::byte* window)
     : chain_(chain),
       part_bytes_(layout.spec.part_bytes),
       first_(first),
       count_(count),
       coords_(std::move(coords)) {
-  memory_.assign(PageAt(count), kCanary);
+  if (window == nullptr) own_.resize(PageAt(count));
+  memory_ = {window == nullptr ? own_.data() : window, PageAt(count)};
+  std::fill(memory_.begin(), memory_.end(), kCanary);
   for (uint32_t i = 0; i < count; ++i) {
     size_t at = PageAt(i), left = PageBytes();
     while (left != 0) {
@@ -31,6 +37,10 @@ SimPages::SimPages(const SimChain& chain, const SimLayout& layout, uint32_t firs
     }
     ends_.push_back(static_cast<uint32_t>(segments_.size()));
   }
+}
+
+size_t SimPages::BytesFor(const SimLayout& layout, uint32_t count) {
+  return kCanaryBytes + count * (layout.coords.size() * layout.spec.part_bytes + kCanaryBytes);
 }
 
 void SimPages::FillWithContent() {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,12 +21,17 @@ class SimPages {
   // Pages for `count` blocks from `first` on, of these coords.
   SimPages(const SimChain& chain, const SimLayout& layout, uint32_t first, uint32_t count,
            std::vector<PartCoord> coords, Random& random);
+  // The same in memory of a put window, BytesFor(...) long; it has to be given back after Retire.
+  SimPages(const SimChain& chain, const SimLayout& layout, uint32_t first, uint32_t count,
+           std::vector<PartCoord> coords, Random& random, std::byte* window);
+  static size_t BytesFor(const SimLayout& layout, uint32_t count);
 
   void FillWithContent();  // A Store's source.
   void PoisonForLoad();
   PageView view() const { return {segments_, ends_}; }
   ConstPageView const_view() const { return {const_segments_, ends_}; }
   uint32_t count() const { return count_; }
+  std::byte* window_buffer() const { return own_.empty() ? memory_.data() : nullptr; }
   uint32_t first() const { return first_; }
 
   // True when page `i` has exactly the bytes of its block.
@@ -46,7 +52,8 @@ class SimPages {
   const size_t part_bytes_;
   const uint32_t first_, count_;
   const std::vector<PartCoord> coords_;
-  std::vector<std::byte> memory_;
+  std::vector<std::byte> own_;  // Empty when the memory is a window's.
+  std::span<std::byte> memory_;
   std::vector<Segment> segments_;
   std::vector<ConstSegment> const_segments_;
   std::vector<uint32_t> ends_;

@@ -27,6 +27,7 @@ class SimNode {
   bool FlipBit();
 
   bool up() const { return process_ != nullptr; }
+  bool registered() const { return process_ != nullptr && process_->registered; }
   bool frozen() const { return world_.clock.Now() < frozen_until_; }
   const std::string& id() const { return id_; }
   bool Poll();
