@@ -22,18 +22,17 @@ std::vector<OwnerSet::Owner> Owners(const ClusterMap& map) {
   return owners;
 }
 
-auto LowerBound(auto& nodes, std::string_view id) {
-  return std::lower_bound(nodes.begin(), nodes.end(), id,
-                          [](const NodeEntry& node, std::string_view wanted) { return node.id < wanted; });
+template <typename Nodes>
+auto LowerBound(Nodes& nodes, std::string_view id) {
+  return std::lower_bound(nodes.begin(), nodes.end(), id, [](const NodeEntry& node, std::string_view wanted) {
+    return wanted.compare(node.id) > 0;
+  });
 }
 
 void Upsert(ClusterMap& map, NodeEntry entry) {
   const auto at = LowerBound(map.nodes, entry.id);
-  if (at != map.nodes.end() && at->id == entry.id) {
-    *at = std::move(entry);
-  } else {
-    map.nodes.insert(at, std::move(entry));
-  }
+  const bool known = at != map.nodes.end() && at->id == entry.id;
+  std::swap(known ? *at : *map.nodes.emplace(at), entry);
 }
 
 }  // namespace

@@ -118,7 +118,7 @@ std::vector<std::shared_ptr<WatchReactor>> WatchHub::Snapshot() const {
   return all;
 }
 
-void WatchHub::Publish(SharedMap map) {
+void WatchHub::Publish(const SharedMap& map) {
   {
     const absl::MutexLock lock(&mutex_);
     latest_ = map;

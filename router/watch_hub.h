@@ -33,7 +33,7 @@ class WatchHub {
   // A new watch; it ends at once with RESOURCE_EXHAUSTED when there are too many.
   grpc::ServerWriteReactor<proto::ClusterMap>* Open(grpc::CallbackServerContext& context,
                                                     uint64_t known_epoch);
-  void Publish(SharedMap map);
+  void Publish(const SharedMap& map);
   // Keep-alive copies, and slow readers.
   void Turn();
   // Ends every watch, and refuses new ones.
