@@ -37,15 +37,15 @@ void BlockIndex::FindBatch(absl::Span<Probe> probes) {
   CISTERN_CHECK(probes.size() <= kProbeBatchMax);
   for (Probe& probe : probes) {
     probe.key = Key(*probe.hash, probe.coord);
-    __builtin_prefetch(&cells_[Home(probe.key)]);
+    __builtin_prefetch(&cells_[Home(static_cast<uint32_t>(probe.key >> 32))]);
   }
   // The first cell with the right tag is nearly always the one; its trailer is asked for before any is
   // compared.
   std::array<size_t, kProbeBatchMax> at;
   for (size_t i = 0; i < probes.size(); ++i) {
     Probe& probe = probes[i];
-    const uint32_t tag = static_cast<uint32_t>(probe.key >> 16);
-    size_t cell = Home(probe.key);
+    const auto tag = static_cast<uint32_t>(probe.key);
+    size_t cell = Home(static_cast<uint32_t>(probe.key >> 32));
     while (cells_[cell] != kEmpty && cells_[cell] >> 32 != tag) cell = (cell + 1) & mask_;
     at[i] = cell;
     probe.slot = kNoSlot;
@@ -57,7 +57,7 @@ void BlockIndex::FindBatch(absl::Span<Probe> probes) {
   }
   for (size_t i = 0; i < probes.size(); ++i) {
     Probe& probe = probes[i];
-    const uint32_t tag = static_cast<uint32_t>(probe.key >> 16);
+    const auto tag = static_cast<uint32_t>(probe.key);
     for (size_t cell = at[i]; cells_[cell] != kEmpty; cell = (cell + 1) & mask_) {
       const auto slot = static_cast<SlotId>(cells_[cell]);
       if (cells_[cell] >> 32 == tag && Matches(slot, *probe.hash, probe.coord)) {
@@ -74,10 +74,10 @@ SlotId BlockIndex::Find(const BlockHash& hash, uint32_t coord) {
   return probe.slot;
 }
 
-void BlockIndex::Place(uint64_t key, SlotId slot) {
-  size_t cell = Home(key);
-  while (cells_[cell] != kEmpty) cell = (cell + 1) & mask_;
-  cells_[cell] = Cell(key, slot);
+void BlockIndex::Place(uint32_t upper, uint64_t cell) {
+  size_t at = Home(upper);
+  while (cells_[at] != kEmpty) at = (at + 1) & mask_;
+  cells_[at] = cell;
 }
 
 void BlockIndex::Insert(SlotId slot) {
@@ -86,8 +86,9 @@ void BlockIndex::Insert(SlotId slot) {
   BlockHash hash;
   std::memcpy(hash.bytes.data(), trailer.hash, hash.bytes.size());
   const uint64_t key = Key(hash, trailer.coord);
-  pool_.record(slot).key = key;
-  Place(key, slot);
+  const auto upper = static_cast<uint32_t>(key >> 32);
+  pool_.record(slot).key_upper = upper;
+  Place(upper, key << 32 | slot);
   ++size_;
 }
 
@@ -95,6 +96,7 @@ void BlockIndex::Grow() {
   std::vector<uint64_t> old = std::move(cells_);
   cells_.assign(old.size() * 2, kEmpty);
   mask_ = cells_.size() - 1;
+  CISTERN_CHECK(shift_ > 0);  // 2^32 cells are more than a shard's slots.
   --shift_;
   constexpr size_t kAhead = 16;
   for (size_t i = 0; i < old.size(); ++i) {
@@ -102,15 +104,14 @@ void BlockIndex::Grow() {
       __builtin_prefetch(&pool_.record(static_cast<SlotId>(old[i + kAhead])));
     }
     if (old[i] == kEmpty) continue;
-    const auto slot = static_cast<SlotId>(old[i]);
-    Place(pool_.record(slot).key, slot);
+    Place(pool_.record(static_cast<SlotId>(old[i])).key_upper, old[i]);
   }
 }
 
 void BlockIndex::Erase(SlotId slot) {
   // The key comes from the node's own record, not from the arena: a flipped bit there must not strand the
   // cell.
-  size_t hole = Home(pool_.record(slot).key);
+  size_t hole = Home(pool_.record(slot).key_upper);
   while (static_cast<SlotId>(cells_[hole]) != slot || cells_[hole] == kEmpty) {
     CISTERN_CHECK(cells_[hole] != kEmpty);
     hole = (hole + 1) & mask_;
@@ -118,7 +119,7 @@ void BlockIndex::Erase(SlotId slot) {
   --size_;
   // Shift back every later cell of the cluster that may stand in the hole.
   for (size_t cell = (hole + 1) & mask_; cells_[cell] != kEmpty; cell = (cell + 1) & mask_) {
-    const size_t home = Home(pool_.record(static_cast<SlotId>(cells_[cell])).key);
+    const size_t home = Home(pool_.record(static_cast<SlotId>(cells_[cell])).key_upper);
     if (((cell - home) & mask_) >= ((cell - hole) & mask_)) {
       cells_[hole] = cells_[cell];
       hole = cell;

@@ -35,7 +35,7 @@ class BlockIndex {
   void FindBatch(absl::Span<Probe> probes);
   SlotId Find(const BlockHash& hash, uint32_t coord);
 
-  // The slot's trailer holds hash and coord already, and no entry has the same. Sets record.key.
+  // The slot's trailer holds hash and coord already, and no entry has the same. Sets record.key_upper.
   void Insert(SlotId slot);
   // The slot is in the index.
   void Erase(SlotId slot);
@@ -44,19 +44,18 @@ class BlockIndex {
   uint64_t metadata_bytes() const { return cells_.size() * sizeof(uint64_t); }
 
  private:
-  // Tag: key bits 16..47. Place: the top bits of the key, so doubling keeps cells in order.
+  // A key's upper half says where its cell belongs (its top bits), its lower half is the cell's tag.
   static constexpr uint32_t kBitsMin = 8;
   static constexpr uint64_t kEmpty = UINT64_MAX;
-  static uint64_t Cell(uint64_t key, SlotId slot) { return (key >> 16 << 32) | slot; }
   uint64_t Key(const BlockHash& hash, uint32_t coord) const;
-  size_t Home(uint64_t key) const { return key >> shift_; }
+  size_t Home(uint32_t upper) const { return upper >> shift_; }
   bool Matches(SlotId slot, const BlockHash& hash, uint32_t coord) const;
-  void Place(uint64_t key, SlotId slot);
+  void Place(uint32_t upper, uint64_t cell);
   void Grow();
 
   SlabPool& pool_;
   std::array<uint64_t, 4> secret_;
-  uint32_t shift_ = 64 - kBitsMin;
+  uint32_t shift_ = 32 - kBitsMin;
   size_t mask_ = 0;
   size_t size_ = 0;
   std::vector<uint64_t> cells_;

@@ -21,6 +21,8 @@
 #include "cache_node/node_options.h"
 #include "cache_node/registrar.h"
 #include "cache_node/shard_loop.h"
+#include "cache_node/slab_pool.h"
+#include "core/arena.h"
 #include "core/status_macros.h"
 #include "proto/control.h"
 #include "transport/socket_transport.h"
@@ -55,24 +57,27 @@ absl::StatusOr<std::unique_ptr<ShardLoop>> MakeShard(const NodeOptions& options,
   if (options.transport == "socket") socket_options.why = "node runs with --transport socket";
   CISTERN_ASSIGN_OR_RETURN(std::unique_ptr<SocketTransport> transport,
                            SocketTransport::Create(*clock, socket_options));
+  SocketTransport& sockets = *transport;
+  std::random_device device;
+  CISTERN_ASSIGN_OR_RETURN(std::unique_ptr<ShardLoop> loop,
+                           ShardLoop::Create(shard_options, std::move(transport), std::move(clock),
+                                             uint64_t{device()} << 32 | device()));
   HostPort listen = *ParseHostPort(options.listen, /*allow_zero=*/true);
   if (listen.port != 0) listen.port = static_cast<uint16_t>(listen.port + shard_options.shard);
   const bool v6 = listen.host.find(':') != std::string::npos;
   const std::string wanted = absl::StrCat(v6 ? "[" : "", listen.host, v6 ? "]" : "", ":", listen.port);
-  absl::StatusOr<std::string> bound = transport->Listen("tcp:" + wanted);
-  if (!bound.ok())
+  const absl::StatusOr<std::string> bound = sockets.Listen("tcp:" + wanted);
+  if (!bound.ok()) {
     return absl::Status(bound.status().code(),
                         absl::StrCat("--listen ", wanted, ": ", bound.status().message()));
-  address.tcp = bound->substr(4);
-  if (options.transport != "socket") {
-    const std::string name =
-        absl::StrCat("cistern-", shard_options.node_id, "-", ::getpid(), "-", shard_options.shard);
-    CISTERN_ASSIGN_OR_RETURN(const std::string unix_bound, transport->Listen("unix:" + name));
-    address.unix_name = unix_bound.substr(5);
   }
-  std::random_device device;
-  return ShardLoop::Create(shard_options, std::move(transport), std::move(clock),
-                           uint64_t{device()} << 32 | device());
+  address.tcp = bound->substr(std::string("tcp:").size());
+  if (options.transport == "socket") return loop;
+  const std::string name =
+      absl::StrCat("cistern-", shard_options.node_id, "-", ::getpid(), "-", shard_options.shard);
+  CISTERN_ASSIGN_OR_RETURN(const std::string unix_bound, sockets.Listen("unix:" + name));
+  address.unix_name = unix_bound.substr(std::string("unix:").size());
+  return loop;
 }
 
 // Touches the whole arena before anybody is served, so that no put pays for page faults. Says how far it is.
@@ -157,6 +162,12 @@ absl::Status Serve(NodeOptions options, const sigset_t& stop_signals) {
   CISTERN_ASSIGN_OR_RETURN(const ClusterKey key, ClusterKey::Load(options.cluster_key_path));
   CISTERN_RETURN_IF_ERROR(folder.SetNodeId(options.node_id));
 
+  // All shards together: each arena alone would fit until its pages are touched.
+  const uint64_t needed = SlabPool::RegionBytes(options.ram_bytes / options.shards) * options.shards;
+  if (const uint64_t available = AvailableMemoryBytes(); available < needed) {
+    return absl::ResourceExhaustedError(absl::StrCat("--ram needs ", needed >> 20, " MiB, this machine has ",
+                                                     available >> 20, " MiB available"));
+  }
   std::vector<std::unique_ptr<ShardLoop>> loops;
   RegistrarOptions registrar_options;
   for (uint32_t i = 0; i < options.shards; ++i) {

@@ -23,10 +23,10 @@ enum class SlotState : uint8_t {
 // the slot's trailer (SlotTrailer), which nobody but the node can write; together they are the block index's
 // entry.
 struct SlotRecord {
-  uint64_t key = 0;     // Of the index: a keyed mix of (hash, coord).
-  uint32_t crc = 0;     // Of the bytes as they were checked at the put.
-  uint32_t length = 0;  // Part bytes.
-  uint32_t tick = 0;    // Coarse time of the last use (RamTier).
+  uint32_t key_upper = 0;  // Of the index: upper half of a keyed mix of (hash, coord).
+  uint32_t crc = 0;        // Of the bytes as they were checked at the put.
+  uint32_t length = 0;     // Part bytes.
+  uint32_t tick = 0;       // Coarse time of the last use (RamTier).
   uint16_t leases = 0;
   uint16_t layout : 13 = 0;  // Index into the LayoutTable.
   uint16_t state_bits : 3 = 0;
@@ -37,6 +37,6 @@ struct SlotRecord {
   uint32_t next_free() const { return crc; }
   void set_next_free(uint32_t index) { crc = index; }
 };
-static_assert(sizeof(SlotRecord) == 24);
+static_assert(sizeof(SlotRecord) == 20);
 
 }  // namespace cistern
