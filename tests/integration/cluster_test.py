@@ -1,0 +1,180 @@
+"""Clusters of real processes: bytes end to end, and what happens to calls when processes die, stop and come back."""
+import json, os, signal, subprocess, time, unittest
+
+import harness
+from harness import Case, run, wait_for
+
+
+class EndToEnd(Case):
+    def replay(self, transport):
+        self.up()
+        trace = self.trace(300)
+        cold = self.cistern("replay", trace, "--bytes-per-block", "16K", "--verify", "--transport", transport)
+        self.assertEqual((cold["wrong_parts"], cold["failed_parts"], cold["late_calls"]), (0, 0, 0))
+        self.assertEqual(cold["hit_blocks"], cold["ideal_hit_blocks"])
+        warm = self.cistern("replay", trace, "--bytes-per-block", "16K", "--verify", "--transport", transport)
+        self.assertEqual((warm["wrong_parts"], warm["failed_parts"]), (0, 0))
+        self.assertEqual(warm["hit_blocks"], warm["blocks"])
+        self.assertEqual(warm["verified_parts"], warm["blocks"])
+        paths = {peer["transport"] for peer in self.cistern("peers", "--transport", transport)["peers"]}
+        self.assertIn(transport, paths)
+
+    def test_socket_stores_and_reads_every_byte(self):
+        self.replay("socket")
+
+    def test_map_stores_and_reads_every_byte(self):
+        self.replay("map")
+
+    def test_F14_small_nodes_evict_and_leave_nothing_behind(self):
+        self.ram = "8M"
+        self.up()
+        out = self.cistern("replay", self.trace(600, seed=3), "--bytes-per-block", "64K", "--verify")
+        self.assertEqual((out["wrong_parts"], out["failed_parts"], out["late_calls"]), (0, 0, 0))
+        self.assertGreater(self.node_counters()["evicted_parts_total"], 0)
+        for name in ("leases_live", "puts_live", "payload_holds", "leased_parts", "doomed_parts", "pinned_bytes"):
+            wait_for(lambda: self.node_counters()[name] == 0, f"{name} to be 0 when all clients are gone", 40)
+
+
+class Trouble(Case):
+    """A replay runs; something breaks in its middle; it ends by itself, with right bytes and no late call."""
+
+    def midway(self, break_it, flags=()):
+        self.up()
+        trace = self.trace(3000, seed=2, turns=8)
+        replay = self.start_cistern("replay", trace, "--bytes-per-block", "16K", "--verify", *flags)
+        # Midway: enough has been stored, and the replay is still at it.
+        wait_for(lambda: self.node_counters().get("put_bytes_total", 0) > 20 << 20, "the replay to be under way")
+        self.assertIsNone(replay.poll(), "the replay ended before anything broke")
+        break_it()
+        out = self.finish(replay)
+        self.assertEqual((out["wrong_parts"], out["late_calls"]), (0, 0), out)
+        self.assertEqual(out["requests"], 3000)
+        return trace
+
+    def hits_again(self, trace):
+        """Everybody is back: what is replayed twice hits the second time."""
+        self.up_again()
+        self.cistern("replay", trace, "--bytes-per-block", "16K", "--requests", 200)
+        again = self.cistern("replay", trace, "--bytes-per-block", "16K", "--requests", 200, "--verify")
+        self.assertEqual(again["wrong_parts"], 0)
+        self.assertEqual(again["hit_blocks"], again["blocks"])
+
+    def test_kill_9_of_a_node(self):
+        trace = self.midway(lambda: self.kill(self.node_pids["node-1"]))
+        self.hits_again(trace)
+
+    def test_kill_9_of_a_node_over_sockets(self):
+        trace = self.midway(lambda: self.kill(self.node_pids["node-1"]), ("--transport", "socket"))
+        self.hits_again(trace)
+
+    def test_kill_9_of_the_router(self):
+        trace = self.midway(lambda: self.kill(self.cluster["router"]["pid"]))
+        self.hits_again(trace)
+
+    def test_F23_stop_of_a_node(self):
+        trace = self.midway(lambda: self.kill(self.node_pids["node-2"], signal.SIGSTOP))
+        self.kill(self.node_pids["node-2"], signal.SIGCONT)
+        self.hits_again(trace)
+
+
+class Deadlines(Case):
+    def held(self, transport):
+        self.up(nodes=1)
+        pid = self.node_pids["node-1"]
+        deadline_ms = 400
+        client = self.client("held", "--transport", transport, "--deadline-ms", deadline_ms, "--blocks", 32, "--part", 1 << 20)
+        at, warm = client.next("fetch")
+        self.assertEqual((warm["ok"], warm["wrong"]), (32, 0), warm)
+        self.kill(pid, signal.SIGSTOP)
+        for _ in range(3):  # The first finds a live connection, later ones perhaps an open breaker.
+            client.say("go")
+            at, stopped = client.next("fetch", at)
+            self.assertLess(stopped["ok"], 32)
+            self.assertLessEqual(stopped["ms"], deadline_ms * 1.1, stopped)
+            client.say("check")
+            at, check = client.next("check", at)
+            self.assertTrue(check["untouched"])
+        self.kill(pid, signal.SIGCONT)
+        # The node wakes up and sends what it owed. None of it may land; five seconds are F23's own figure.
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            client.say("check")
+            at, check = client.next("check", at)
+            self.assertTrue(check["untouched"], "memory of an ended call was written")
+            time.sleep(0.1)
+        def fetch_again():
+            nonlocal at
+            client.say("go")
+            at, line = client.next("fetch", at)
+            self.assertEqual(line["wrong"], 0)
+            return line["ok"] == 32
+        wait_for(fetch_again, "hits after SIGCONT", 30)
+
+    def test_F23_socket_get_from_a_stopped_node_ends_in_time(self):
+        self.held("socket")
+
+    def test_F23_map_get_from_a_stopped_node_ends_in_time(self):
+        self.held("map")
+
+    def test_F24_hits_resume_after_each_restart(self):
+        self.up(nodes=1)
+        client = self.client("loop", "--deadline-ms", 500)
+        at = 0
+        for _ in range(3):
+            at, _line = client.next("fetch", at, good=lambda line: line["ok"] == line["asked"])
+            self.kill(self.node_pids["node-1"])
+            at, _line = client.next("fetch", len(client.lines), good=lambda line: line["ok"] == 0)
+            self.up_again()
+            at = len(client.lines)
+        client.next("fetch", at, good=lambda line: line["ok"] == line["asked"])
+        for line in client.events("fetch"):
+            self.assertEqual(line["wrong"], 0)
+            self.assertLessEqual(line["ms"], 550, line)
+        for node in self.cistern("status")["nodes"]:
+            self.assertGreater(node["incarnation"], 3)
+
+
+class Writers(Case):
+    def test_F19_writer_killed_after_its_offer_leaves_nothing(self):
+        self.up(nodes=1)
+        offer = subprocess.Popen([harness.TESTS / "wire_probe", "offer", self.router, "100"], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(offer.wait)
+        self.addCleanup(offer.kill)
+        self.assertEqual(json.loads(offer.stdout.readline())["slots"], 100)
+        self.assertEqual(self.node_counters()["puts_live"], 100)
+        offer.kill()
+        # Its deadline was 30 s; the space has to be back as soon as the connection is.
+        wait_for(lambda: self.node_counters()["puts_live"] == 0, "the dead writer's slots to be free", 5)
+        self.assertEqual(self.node_counters()["puts_abandoned_total"], 100)
+        offer.stdout.close()
+
+    def test_F20_64_writers_of_the_same_keys(self):
+        self.up()
+        processes = [subprocess.Popen([harness.TESTS / "test_client", "writers", "--router", self.router, "--threads", "16",
+                                       "--keys", "20", "--rounds", "4", "--part", "16384"], stdout=subprocess.PIPE, text=True)
+                     for _ in range(4)]
+        results = [json.loads(process.communicate(timeout=harness.PATIENCE)[0]) for process in processes]
+        for result in results:
+            self.assertEqual((result["other"], result["missing"], result["wrong"]), (0, 0, 0), results)
+        self.assertEqual(sum(result["ok"] + result["exists"] for result in results), 4 * 16 * 20 * 4 * 4)
+        # One copy of each of 20 keys with 4 blocks. The first blocks of all chains differ, so nothing is shared.
+        parts = sum(tier["parts"] for node in self.cistern("status")["nodes"] for tier in node["tiers"])
+        self.assertEqual(parts, 80)
+        self.assertEqual(sum(result["ok"] for result in results), 80)
+
+    def test_F29_512_batch_calls_at_once_from_8_processes(self):
+        self.up()
+        processes = [subprocess.Popen([harness.TESTS / "test_client", "batch", "--router", self.router, "--calls", "512",
+                                       "--rounds", "2", "--blocks", "4", "--part", "4096"], stdout=subprocess.PIPE, text=True)
+                     for _ in range(8)]
+        for process in processes:
+            result = json.loads(process.communicate(timeout=harness.PATIENCE)[0])
+            self.assertEqual(process.returncode, 0)
+            self.assertEqual((result["ended"], result["wrong"]), (1024, 0), result)
+            self.assertLessEqual(set(result["pages"]), {"OK", "EXISTS", "MISS"}, result)
+        for pid in self.node_pids.values():
+            self.assertTrue(harness.alive(pid))
+
+
+if __name__ == "__main__":
+    harness.main()
