@@ -1,6 +1,9 @@
 #include "client/control/router_link.h"
 
 #include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 #include <vector>
 
@@ -8,8 +11,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
-#include <poll.h>
+#include <spawn.h>
+#include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
@@ -271,6 +276,58 @@ TEST_F(RouterLinkTest, ARouterThatTakesConnectionsAndSaysNothingHoldsNobodyUp) {
     EXPECT_EQ(link.GetStatus(100 * kMillisecond).status().code(), absl::StatusCode::kUnavailable);
   }
   EXPECT_LT(clock_.Now() - begin, kTestPatience / 2);
+}
+
+// A real router process, which can be stopped as none in this process could.
+class RouterProcess {
+ public:
+  explicit RouterProcess(const ClusterKey& key) {
+    std::string name = (std::filesystem::temp_directory_path() / "cistern-link-XXXXXX").string();
+    dir_ = ::mkdtemp(name.data());
+    EXPECT_TRUE(key.Save(dir_ + "/key").ok());
+    const std::string address_file = dir_ + "/address";
+    const std::string data = dir_ + "/data";
+    const std::string key_file = dir_ + "/key";
+    const char* arguments[] = {CISTERN_ROUTER_BINARY, "--listen",      "127.0.0.1:0",    "--data-dir",
+                               data.c_str(),          "--cluster-key", key_file.c_str(), "--address-file",
+                               address_file.c_str(),  "--log-level",   "error",          nullptr};
+    EXPECT_EQ(::posix_spawn(&pid_, arguments[0], nullptr, nullptr, const_cast<char**>(arguments), environ),
+              0);
+    BootClock clock;
+    const Nanos until = clock.Now() + kTestPatience;
+    while (!std::filesystem::exists(address_file) && clock.Now() < until) std::this_thread::yield();
+    std::ifstream(address_file) >> address_;
+  }
+  ~RouterProcess() {
+    Signal(SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    std::filesystem::remove_all(dir_);
+  }
+  void Signal(int signal) { ::kill(pid_, signal); }
+  const std::string& address() const { return address_; }
+
+ private:
+  std::string dir_;
+  std::string address_;
+  pid_t pid_ = -1;
+};
+
+TEST_F(RouterLinkTest, AStoppedRouterIsNoticedAndComesBackWithoutHelp) {
+  RouterProcess router(key_);
+  ASSERT_NE(router.address(), "");
+  Watched<Heard> heard;
+  RouterLinkOptions options = Options(router.address());
+  options.watch_silent_max = 1200 * kMillisecond;
+  RouterLink link(options, Into(heard));
+  ASSERT_TRUE(link.WaitReady(kTestPatience).ok());
+  router.Signal(SIGSTOP);
+  const Nanos until = clock_.Now() + kTestPatience;
+  while (link.connected() && clock_.Now() < until) std::this_thread::yield();
+  EXPECT_FALSE(link.connected());
+  EXPECT_TRUE(link.map().has_value());
+  router.Signal(SIGCONT);
+  while (!link.connected() && clock_.Now() < until) std::this_thread::yield();
+  EXPECT_TRUE(link.connected());
 }
 
 }  // namespace
