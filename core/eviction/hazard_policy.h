@@ -14,13 +14,13 @@ namespace cistern {
 // Drops what promises the fewest hits for the slot it holds, by reuse times learned from the load itself.
 //
 // Calls that go up one chain (depths that fall) are one request. The entries a request used last and as often
-// as each other are a run: same age, same class (how often used: 1, 2, 3, more), so same worth in ReuseModel.
-// A victim is the least worth of 32 random leaves and of the newest request's own end; then it goes up the
-// victim's run. A leaf is an entry without children here, so no parent goes before its child. Evicted keys
-// stay ghosts: think times longer than an entry's stay are seen too. Against LRU it wins where memory is
-// scarce: it lets one-time prompts go, and knows that what was used a second ago need not be what comes back
-// next. Measured in eviction_test. One thread. 64 bytes an entry, 20 a ghost (two ghosts an entry, 65,536 at
-// least), 40 a run.
+// as each other are a run: same age, same class (used once, twice, three times, more), so same worth in
+// ReuseModel. A victim is the least worth of 32 random leaves; the next ones go up its run. A leaf is an
+// entry without children here, so no parent goes before its child. Evicted keys stay ghosts: think times
+// longer than an entry's stay are seen too. Against LRU it wins where memory is scarce: it lets one-time
+// prompts go, and knows that what was used a second ago need not be what comes back next. eviction_test has
+// the figures. Owned by a pool of slots. One thread. 44 bytes an entry, 32 a run, 20 a ghost (two ghosts an
+// entry, at least 65,536).
 class HazardPolicy final : public EvictionPolicy {
  public:
   explicit HazardPolicy(uint32_t capacity_entries);
@@ -113,7 +113,7 @@ class HazardPolicy final : public EvictionPolicy {
   Ref deepest_touched_;  // Of it, or of the latest request that touched anything: inserts that follow
                          // continue there.
   bool touched_any_ = false;
-  Ref next_victim_;  // Up the run of the latest victim, or the request's own end.
+  Ref next_victim_;  // Up the run of the latest victim.
 };
 
 }  // namespace cistern

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <memory>
-#include <unordered_map>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "core/check.h"
 #include "core/eviction_policy.h"
 #include "core/status_macros.h"
@@ -108,7 +108,7 @@ uint32_t CountUnique(const TraceIds& requests) {
 absl::StatusOr<ReplayScore> ReplayPolicy(std::string_view policy, const TraceIds& requests, uint32_t capacity,
                                          ReplayFlow flow) {
   CISTERN_ASSIGN_OR_RETURN(const std::unique_ptr<EvictionPolicy> made, MakeEvictionPolicy(policy, capacity));
-  std::unordered_map<uint32_t, uint32_t> dense;
+  absl::flat_hash_map<uint32_t, uint32_t> dense;
   TraceIds renumbered = requests;
   for (std::vector<uint32_t>& chain : renumbered) {
     for (uint32_t& id : chain) id = dense.emplace(id, static_cast<uint32_t>(dense.size())).first->second;
