@@ -7,7 +7,8 @@
 
 namespace cistern {
 
-static_assert(std::endian::native == std::endian::little, "frames and hashes are little-endian; add swaps here");
+static_assert(std::endian::native == std::endian::little,
+              "frames and hashes are little-endian; add swaps here");
 
 // Unaligned little-endian loads and stores.
 template <typename T>

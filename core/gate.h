@@ -8,7 +8,8 @@
 
 namespace cistern {
 
-// Counts operations in flight of something that closes later; calls `done` once, when closed and empty. One thread.
+// Counts operations in flight of something that closes later; calls `done` once, when closed and empty. One
+// thread.
 class Gate {
  public:
   ~Gate() { CISTERN_CHECK(inside_ == 0); }

@@ -8,17 +8,19 @@
 
 namespace cistern {
 
-inline constexpr uint32_t kPartBytesMin = 1;            // Smallest part a node stores.
-inline constexpr uint32_t kPartBytesMax = 4u << 20;     // Larger parts are refused with TOO_LARGE.
+inline constexpr uint32_t kPartBytesMin = 1;         // Smallest part a node stores.
+inline constexpr uint32_t kPartBytesMax = 4u << 20;  // Larger parts are refused with TOO_LARGE.
 
-// Which part of a block: group, slice (head range) and span (layer range) of the layout, packed into 32 bits on the wire.
+// Which part of a block: group, slice (head range) and span (layer range) of the layout, packed into 32 bits
+// on the wire.
 struct PartCoord {
   uint8_t group = 0;
   uint16_t slice = 0;  // < 4096
   uint16_t span = 0;   // < 4096
   uint32_t Packed() const { return uint32_t{group} << 24 | uint32_t{slice} << 12 | span; }
   static PartCoord Unpack(uint32_t v) {
-    return {static_cast<uint8_t>(v >> 24), static_cast<uint16_t>((v >> 12) & 0xfff), static_cast<uint16_t>(v & 0xfff)};
+    return {static_cast<uint8_t>(v >> 24), static_cast<uint16_t>((v >> 12) & 0xfff),
+            static_cast<uint16_t>(v & 0xfff)};
   }
   friend bool operator==(const PartCoord&, const PartCoord&) = default;
 };

@@ -15,7 +15,9 @@ class Random {
     return z ^ (z >> 31);
   }
   // Uniform in [0, bound); bound > 0.
-  uint64_t Below(uint64_t bound) { return static_cast<uint64_t>((static_cast<unsigned __int128>(Next()) * bound) >> 64); }
+  uint64_t Below(uint64_t bound) {
+    return static_cast<uint64_t>((static_cast<unsigned __int128>(Next()) * bound) >> 64);
+  }
   double Unit() { return static_cast<double>(Next() >> 11) * 0x1p-53; }
   bool Chance(double p) { return Unit() < p; }
 

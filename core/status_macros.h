@@ -8,11 +8,11 @@
 #define CISTERN_CONCAT_INNER(a, b) a##b
 #define CISTERN_CONCAT(a, b) CISTERN_CONCAT_INNER(a, b)
 
-#define CISTERN_RETURN_IF_ERROR(expression)                  \
-  do {                                                       \
+#define CISTERN_RETURN_IF_ERROR(expression)                   \
+  do {                                                        \
     if (absl::Status status_ = (expression); !status_.ok()) { \
-      return status_;                                        \
-    }                                                        \
+      return status_;                                         \
+    }                                                         \
   } while (false)
 
 #define CISTERN_ASSIGN_OR_RETURN(declaration, expression) \
