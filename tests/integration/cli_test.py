@@ -230,14 +230,19 @@ class Work(WithCluster):
         self.assertEqual(len(done.stderr.splitlines()), 1)
 
     def test_status_falls_back_to_the_last_heartbeat_and_is_quick(self):
-        cluster = self.up("--nodes", 2, "--ram", "64M")
-        os.kill(cluster["nodes"][0]["pid"], signal.SIGSTOP)
-        try:
-            begin = time.monotonic()
-            nodes = {n["id"]: n for n in self.ok("status")["nodes"]}
-            self.assertLess(time.monotonic() - begin, 10)
-        finally:
-            os.kill(cluster["nodes"][0]["pid"], signal.SIGCONT)
+        stopped = self.up("--nodes", 2, "--ram", "64M")["nodes"][0]["pid"]
+        end = time.monotonic() + PATIENCE
+        while True:
+            os.kill(stopped, signal.SIGSTOP)
+            try:
+                begin = time.monotonic()
+                nodes = {n["id"]: n for n in self.ok("status")["nodes"]}
+                took = time.monotonic() - begin
+            finally:
+                os.kill(stopped, signal.SIGCONT)
+            if nodes["node-1"]["tiers"] or time.monotonic() > end:  # Else its first heartbeat was still to come.
+                break
+        self.assertLess(took, 10)
         self.assertEqual((nodes["node-1"]["stale"], nodes["node-2"]["stale"]), (True, False))
         self.assertTrue(nodes["node-1"]["tiers"])
 
