@@ -20,6 +20,7 @@ ClientCore::Impl::Impl(const ClientCoreOptions& options, Clock& clock, Transport
 
 ClientCore::Impl::~Impl() {
   // First no byte may land any more, then the callers get their memory back.
+  for (size_t i = 0; i < active_.size(); ++i) End(*active_[i], PartResult::kCancelled);
   for (uint32_t slot = 0; slot < peers_.size(); ++slot) {
     ClientPeer* peer = peers_.Get(slot);
     if (peer == nullptr) continue;
@@ -27,10 +28,9 @@ ClientCore::Impl::~Impl() {
     FailPeer(slot);
   }
   while (!active_.empty() || !refused_.empty()) {
-    for (size_t i = 0; i < active_.size(); ++i) {
-      if (!active_[i]->completed) End(*active_[i], PartResult::kCancelled);
-    }
     RunCallbacks();
+    for (size_t i = 0; i < active_.size(); ++i)
+      End(*active_[i], PartResult::kCancelled);  // Begun by a callback.
   }
 }
 

@@ -162,6 +162,7 @@ void ClientCore::Impl::FailRequest(Request& request, PartResult why) {
   const uint32_t index = request.index;
   Unlink(&request);
   if (op == nullptr) return;
+  if (op->ending) why = op->end_reason;  // A fence of its own making is not the peer's fault.
   if (pull) {
     --op->transfers_open;
     RecordPart(*op, op->transfers[index].page, why);

@@ -249,7 +249,7 @@ void PeerTable::Heard(ClientPeer& peer) {
 }
 
 void PeerTable::OnDeadline(ClientPeer& peer, Nanos sent_at) {
-  if (peer.heard_at >= sent_at && sent_at != 0) return;  // It lives; it was only slow.
+  if (peer.heard_at > sent_at && sent_at != 0) return;  // It lives; it was only slow.
   const Nanos now = clock_.Now();
   CountFailure(peer, now);
   if (now - std::max(peer.heard_at, std::max(sent_at, peer.silent_since)) < kSilenceTells) return;
