@@ -262,7 +262,9 @@ void NodeShard::Release(PeerId peer, const InFrame& frame) {
     const auto plan = leases_.FindPlan(peer, id, now);
     if (!plan.has_value()) continue;
     // Once more: what was stored under this plan in the meantime is deeper, and must not outlive its parents.
-    TouchAll(leases_.row(*plan).slots);
+    const auto& slots = leases_.row(*plan).slots;
+    const uint32_t tick = Tick();
+    for (size_t i = slots.size(); i-- > 0;) ram_.Refresh(slots[i], tick);
     EndRow(*plan);
   }
 }

@@ -10,9 +10,10 @@ namespace cistern {
 namespace {
 
 constexpr uint32_t kNoSlab = UINT32_MAX;
-// What a policy keeps for an entry; the policies' own headers say so (lru: 12). Used for metadata_bytes
-// alone.
-constexpr uint64_t kPolicyBytesPerEntry = 12;
+// What a policy keeps for an entry, as the policies' headers say it; used for metadata_bytes alone.
+uint64_t PolicyBytesPerEntry(const std::string& policy) {
+  return policy == "lru" ? 12 : 64 + 2 * 20;  // hazard: an entry and its two ghosts.
+}
 
 }  // namespace
 
@@ -78,6 +79,12 @@ void RamTier::Touch(SlotId slot, uint32_t tick) {
   if (pool_.record(slot).state() != SlotState::kVisible) return;  // Dropped while leased.
   SetTick(slot, tick);
   classes_[pool_.slab_of(slot).size_class].policy->Touch(pool_.PolicyId(slot));
+}
+
+void RamTier::Refresh(SlotId slot, uint32_t tick) {
+  if (pool_.record(slot).state() != SlotState::kVisible) return;
+  SetTick(slot, tick);
+  classes_[pool_.slab_of(slot).size_class].policy->Refresh(pool_.PolicyId(slot));
 }
 
 RamTier::ClassState& RamTier::StateOf(ClassId size_class) {
@@ -284,7 +291,8 @@ uint64_t RamTier::metadata_bytes() const {
   for (const ClassState& state : classes_) {
     if (state.policy != nullptr) policy_entries += state.visible;
   }
-  return pool_.metadata_bytes() + index_.metadata_bytes() + policy_entries * kPolicyBytesPerEntry;
+  return pool_.metadata_bytes() + index_.metadata_bytes() +
+         policy_entries * PolicyBytesPerEntry(policy_name_);
 }
 
 }  // namespace cistern

@@ -48,6 +48,8 @@ class RamTier {
   bool TryLease(SlotId slot);
   void Unlease(SlotId slot);
   void Touch(SlotId slot, uint32_t tick);
+  // Used on by the request that touched it before: as recent as a touch, but no reuse.
+  void Refresh(SlotId slot, uint32_t tick);
 
   // --- storing
   // A slot for a part; kOk, kNoSpace, kTooLarge, kInvalid (no bytes) or kBusy (too many sizes).
