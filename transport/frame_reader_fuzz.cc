@@ -75,7 +75,7 @@ void FuzzSeeds(const std::function<void(const std::string&, const std::string&)>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2 || size > 60'000) return 0;
-  const size_t chunk = 1 + size_t{data[0]} * 16;
+  const size_t chunk = 64 + size_t{data[0]} * 64;
   std::vector<std::byte> stream(reinterpret_cast<const std::byte*>(data) + 1,
                                 reinterpret_cast<const std::byte*>(data) + size);
   if (data[0] % 8 != 0) Repair(stream);

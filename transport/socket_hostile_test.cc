@@ -75,9 +75,15 @@ TEST_P(SocketHostile, S03_FramesBeforeHelloReachNoHandler) {
   for (const FrameType type : {FrameType::kLookup, FrameType::kPut, FrameType::kDrop, FrameType::kStats,
                                FrameType::kPing, FrameType::kHelloAck, FrameType::kRefused}) {
     RawPeer peer(pair_->address());
+    // All that a HELLO needs but its type, and where there may be one a payload.
     FrameHeader header;
     header.type = type;
-    peer.Send(RawPeer::Frame(header, {}));
+    header.payload_bytes = type == FrameType::kPut ? 100 : 0;
+    Bytes body;
+    RawPeer::GoodHello().Encode(body);
+    Bytes bytes = RawPeer::Frame(header, body);
+    bytes.resize(bytes.size() + header.payload_bytes);
+    peer.Send(bytes);
     EXPECT_TRUE(Closed(peer));
   }
   EXPECT_EQ(Counter("bad_frames_total"), 7u);
