@@ -338,7 +338,8 @@ void LoopbackNetwork::StartPull(uint32_t id, int side, const PullRequest& reques
     return from <= limit && bytes <= limit - from;
   };
   if (memory == nullptr || !inside(request.offset, request.bytes) ||
-      (request.trailer_offset != 0 && !inside(request.trailer_offset, sizeof(SlotTrailer)))) {
+      (request.trailer_offset != 0 &&
+       (request.trailer_offset % 8 != 0 || !inside(request.trailer_offset, sizeof(SlotTrailer))))) {
     pull->result.result = PartResult::kInvalid;
   } else {
     pull->staged.resize(request.bytes);

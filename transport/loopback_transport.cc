@@ -216,13 +216,6 @@ void LoopbackTransport::FrameBegin(Peer& peer, Event& event) {
     return;
   }
   const bool cancelled = peer.cancelled.erase(header->request_id) != 0;
-  if (header->type == FrameType::kPing) {  // Answered by the transport: only its own poll has to live.
-    OutFrame pong;
-    pong.type = FrameType::kPong;
-    pong.request_id = header->request_id;
-    (void)network_.SendFrame(peer.connection, peer.side, pong);  // A full queue costs the ping its answer.
-    return;
-  }
   if (header->payload_bytes == 0) {
     if (!cancelled) handler_->OnFrame(peer.id, {*header, body, {}});
     return;
