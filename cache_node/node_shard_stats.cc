@@ -75,6 +75,8 @@ NodeStats NodeShard::Stats() const {
   AddResults("read_parts", c.read_parts, stats);
   AddResults("offer_parts", c.offer_parts, stats);
   AddResults("put_parts", c.put_parts, stats);
+  // What the transport refused never reached this shard; both kinds count as one (F61, S03).
+  for (const auto& [name, value] : transport_.counters()) out[name] += value;
   // Gauges.
   out["leases_live"] = leases_.plans();
   out["payload_holds"] = leases_.holds();

@@ -64,7 +64,7 @@ class SocketTransport final : public Transport {
   int WaitFd() const override;
 
   // "bad_frames_total", "version_refused_total", "handshake_timeouts_total", ... Values so far.
-  std::map<std::string, uint64_t> counters() const;
+  std::map<std::string, uint64_t> counters() const override;
   size_t peer_count() const;
 
  private:

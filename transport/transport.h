@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -138,6 +139,8 @@ class Transport {
   // The peer's memory as this process sees it, in the order of HelloAck::regions; empty where nothing is
   // mapped. For measuring the limit of the path; reads of parts go through Pull.
   virtual std::vector<ConstSegment> MappedRegions(PeerId) const { return {}; }
+  // What the transport itself refused and saw, by name ("version_refused_total", "bad_frames_total", ...).
+  virtual std::map<std::string, uint64_t> counters() const { return {}; }
 
   // Moves everything that can move; true if anything did. Never blocks.
   virtual bool Poll() = 0;
