@@ -94,9 +94,8 @@ Status Client::Impl::Init() {
   if (const absl::Status ready = link_->WaitReady(ToNanos(options_.connect_deadline)); !ready.ok())
     return ToPublic(ready);
   absl::MutexLock lock(&mutex_);
-  // Waiters of the link wake before its callbacks have run: without this a client could begin with no nodes at all.
-  if (const auto ticket = link_->ticket())
-    core_->SetCredentials(ticket->sealed, ticket->namespace_secret, ticket->cluster);
+  // Waiters of the link wake before its callbacks have run: what it holds is news as well.
+  if (const auto t = link_->ticket()) core_->SetCredentials(t->sealed, t->namespace_secret, t->cluster);
   if (const auto map = link_->map()) core_->SetMap(*map);
   if (core_->map().nodes.empty() && !core_->has_credentials())
     return {Code::kUnavailable, "router gave neither map nor ticket"};

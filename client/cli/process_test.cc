@@ -1,6 +1,8 @@
 #include "client/cli/process.h"
 
+#include <sched.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -44,7 +46,7 @@ TEST_F(ProcessTest, SpawnsASessionOfItsOwnThatEndsOnSigterm) {
 TEST_F(ProcessTest, KillsWhatIgnoresSigterm) {
   const absl::StatusOr<ProcessId> process = Shell("trap '' TERM; echo ready; while :; do sleep 1; done");
   ASSERT_TRUE(process.ok());
-  while (LastLine(dir_ + "/log", 0) != "ready") usleep(1000);
+  while (LastLine(dir_ + "/log", 0) != "ready") sched_yield();
   EXPECT_THAT(EndProcesses({*process}, 50), ElementsAre("killed"));
   EXPECT_FALSE(IsAlive(*process));
 }
@@ -62,9 +64,9 @@ TEST_F(ProcessTest, NeverSignalsAnotherProcessWithTheSameNumber) {
 TEST_F(ProcessTest, TellsHowAChildEndedAndWhatItSaidLast) {
   const absl::StatusOr<ProcessId> process = Shell("echo first; echo last >&2; exit 2");
   ASSERT_TRUE(process.ok());
-  std::optional<std::string> how;
-  while (!(how = TryReap(process->pid))) usleep(1000);
-  EXPECT_EQ(*how, "exit 2");
+  siginfo_t ended{};
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(process->pid), &ended, WEXITED | WNOWAIT), 0);
+  EXPECT_EQ(TryReap(process->pid), "exit 2");
   EXPECT_EQ(LastLine(dir_ + "/log", 0), "last");
   EXPECT_EQ(LastLine(dir_ + "/log", FileBytes(dir_ + "/log")), "");
 }
