@@ -20,6 +20,7 @@ SimOptions DrawOptions(uint64_t seed) {
   SimOptions options;
   options.seed = seed;
   options.calm = seed % 5 == 0;
+  options.read_flips = seed % 2 == 1;
   options.nodes = 2 + static_cast<uint32_t>(random.Below(3));
   options.clients = 2 + static_cast<uint32_t>(random.Below(2));
   options.ram_bytes = options.calm ? uint64_t{64} << 20 : uint64_t{4 + 4 * random.Below(2)} << 20;

@@ -1,5 +1,7 @@
 // What goes wrong in a simulated cluster, and when.
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include "tests/sim/sim_cluster.h"
 
@@ -29,12 +31,12 @@ void SimCluster::FaultTurn() {
       ClientFault();
       break;
     case 10:
-      if (AnyNode().FlipBit()) log_.Mark("bit_flipped_in_memory");
+      if (options_.read_flips && AnyNode().FlipBit()) log_.Mark("bit_flipped_in_memory");
       break;
     case 11: {
       // Many at once, so that one of them hits something that is read again.
       SimNode& node = AnyNode();
-      for (int i = 0; i < 200; ++i) node.FlipBit();
+      for (int i = 0; options_.read_flips && i < 200; ++i) node.FlipBit();
       break;
     }
     case 12:
@@ -59,8 +61,12 @@ void SimCluster::LinkFault() {
   if (random.Chance(0.3)) faults.flip_body = random.Unit() * 0.02;
   if (random.Chance(0.3)) faults.flip_payload = random.Unit() * 0.1;
   const std::string from = AnyHost(), to = AnyHost();
-  network_.SetFaults(from, to, faults);
-  if (random.Chance(0.5)) network_.SetFaults(to, from, faults);
+  const bool both = random.Chance(0.5);
+  for (const auto& [a, b] : {std::pair(from, to), std::pair(to, from)}) {
+    LinkFaults mine = faults;
+    if (!options_.read_flips && b.starts_with("client")) mine.flip_payload = 0;
+    if (both || a == from) network_.SetFaults(a, b, mine);
+  }
   log_.Event("link fault", from, 0, 0, to);
   if (random.Chance(0.3)) {
     world_.schedule.At(clock_.Now() + static_cast<Nanos>(random.Below(2000)) * kMillisecond,

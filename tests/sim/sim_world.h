@@ -24,7 +24,9 @@ struct SimOptions {
   uint32_t nodes = 3;
   uint32_t clients = 2;
   uint64_t ram_bytes = 8u << 20;  // Of each shard.
-  bool calm = false;              // No faults and room for all: then every visible block has to hit.
+  bool read_flips =
+      true;  // Bits flip in the nodes' memory and on the way to readers; else only on the way to nodes.
+  bool calm = false;  // No faults and room for all: then every visible block has to hit.
 };
 
 // What every actor of a run shares: time, network, chances, log and the control plane. One thread.
