@@ -154,9 +154,10 @@ void StoreOnce(Client& client, const Chain& chain, Pages& pages, const Arguments
               Results(report.pages).c_str());
 }
 
+// Waits a moment, so that a loop's log stays short.
 bool StdinReady() {
   pollfd in{0, POLLIN, 0};
-  return poll(&in, 1, 0) > 0;
+  return poll(&in, 1, 5) > 0;
 }
 
 // Fetches, and stores what is missing, again and again.
@@ -168,7 +169,6 @@ int Loop(const Arguments& arguments) {
     if (FetchOnce(*client, chain, pages, arguments) < chain.blocks())
       StoreOnce(*client, chain, pages, arguments);
     std::fflush(stdout);
-    std::this_thread::sleep_for(Milliseconds(5));  // Keeps the log short; nothing waits for it.
   }
   return 0;
 }
