@@ -1,0 +1,7 @@
+#include "cistern/client.h"
+
+// libcistern.so is made of the archive cistern_client; a shared library needs one source of its own. It also
+// proves that the installed header stands alone.
+namespace cistern {
+static_assert(sizeof(PageResult) == 1);
+}  // namespace cistern
