@@ -76,10 +76,11 @@ TEST(NodeShard, F15_EvictionGoesRoundLeasedParts) {
   w.Store(peer, w.Chain(blocks, kPart));
   const PlanReply plan = w.Plan(peer, w.Chain({blocks[63]}, kPart), 1, 30'000);
   for (int i = 0; i < 20; ++i) {
-    w.Store(peer, w.Chain(w.Blocks(40), kPart));  // The same size.
+    EXPECT_THAT(w.Store(peer, w.Chain(w.Blocks(40), kPart)), Each(PartResult::kOk));
     w.clock.Advance(kSecond / 2);
     w.Store(peer, w.Chain(w.Blocks(1), 4u << 20));  // A whole slab: there is none to be had.
     ASSERT_TRUE(w.Verify(plan.parts[0], blocks[63]));
+    ASSERT_EQ(w.Lookup(peer, w.Chain({blocks[63]}, kPart)).hit_blocks, 1u) << "not even out of the index";
   }
 }
 
