@@ -111,6 +111,8 @@ class NodeShard final : public TransportHandler {
   void RunTimers(Nanos now);
   void Drop(PeerId peer, const InFrame& frame);
   void SendStats(PeerId peer, const InFrame& frame);
+  void AddGauges(NodeStats& stats) const;
+  void AddPeers(NodeStats& stats) const;
 
   // node_shard_read.cc
   struct ScanResult {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "cache_node/node_shard.h"
@@ -31,18 +32,10 @@ void AddResults(const char* name, const NodeCounters::ByResult& results, NodeSta
   }
 }
 
-}  // namespace
-
-NodeStats NodeShard::Stats() const {
-  NodeStats stats;
-  stats.tiers.push_back({.tier = "ram",
-                         .used_bytes = ram_.used_bytes(),
-                         .capacity_bytes = ram_.capacity_bytes(),
-                         .parts = ram_.parts()});
-  const NodeCounters& c = counters_;
+// What has happened on a shard since it started.
+void AddCounters(const NodeCounters& c, NodeStats& stats) {
   stats.hit_blocks = c.hit_blocks;
   stats.miss_blocks = c.miss_blocks;
-  if (options_.shard == 0) stats.cpu_seconds = CpuSeconds();
   auto& out = stats.counters;
   out["lookup_blocks_total"] = c.lookup_blocks;
   out["hit_blocks_total"] = c.hit_blocks;
@@ -75,9 +68,28 @@ NodeStats NodeShard::Stats() const {
   AddResults("read_parts", c.read_parts, stats);
   AddResults("offer_parts", c.offer_parts, stats);
   AddResults("put_parts", c.put_parts, stats);
+}
+
+}  // namespace
+
+NodeStats NodeShard::Stats() const {
+  NodeStats stats;
+  stats.tiers.push_back({.tier = "ram",
+                         .used_bytes = ram_.used_bytes(),
+                         .capacity_bytes = ram_.capacity_bytes(),
+                         .parts = ram_.parts()});
+  if (options_.shard == 0) stats.cpu_seconds = CpuSeconds();
+  AddCounters(counters_, stats);
   // What the transport refused never reached this shard; both kinds count as one (F61, S03).
-  for (const auto& [name, value] : transport_.counters()) out[name] += value;
-  // Gauges.
+  for (const auto& [name, value] : transport_.counters()) stats.counters[name] += value;
+  AddGauges(stats);
+  AddPeers(stats);
+  return stats;
+}
+
+// How things stand now.
+void NodeShard::AddGauges(NodeStats& stats) const {
+  auto& out = stats.counters;
   out["leases_live"] = leases_.plans();
   out["payload_holds"] = leases_.holds();
   out["leased_parts"] = ram_.leased_parts();
@@ -90,6 +102,10 @@ NodeStats NodeShard::Stats() const {
   out["metadata_bytes"] = ram_.metadata_bytes();
   out["bytes_per_part"] = ram_.parts() == 0 ? 0 : ram_.metadata_bytes() / ram_.parts();
   out["peers_live"] = peers_.size();
+}
+
+// The paths of the connected clients, oldest first, kPeerStatsMax at most.
+void NodeShard::AddPeers(NodeStats& stats) const {
   std::vector<PeerId> ids;
   for (const auto& [id, peer] : peers_) ids.push_back(id);
   std::sort(ids.begin(), ids.end());
@@ -104,7 +120,6 @@ NodeStats NodeShard::Stats() const {
          .memory = path->memory,
          .why = path->why});
   }
-  return stats;
 }
 
 void NodeShard::SendStats(PeerId peer, const InFrame& frame) {
