@@ -23,6 +23,7 @@
 #include "cache_node/shard_loop.h"
 #include "cache_node/slab_pool.h"
 #include "core/arena.h"
+#include "core/size.h"
 #include "core/status_macros.h"
 #include "proto/control.h"
 #include "transport/socket_transport.h"

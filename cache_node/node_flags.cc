@@ -11,37 +11,6 @@
 
 namespace cistern {
 
-std::optional<uint64_t> ParseSize(std::string_view text) {
-  uint64_t unit = 1;
-  if (!text.empty()) {
-    switch (text.back()) {
-      case 'K':
-        unit = uint64_t{1} << 10;
-        break;
-      case 'M':
-        unit = uint64_t{1} << 20;
-        break;
-      case 'G':
-        unit = uint64_t{1} << 30;
-        break;
-      case 'T':
-        unit = uint64_t{1} << 40;
-        break;
-      default:
-        break;
-    }
-    if (unit != 1) text.remove_suffix(1);
-  }
-  if (text.empty() || text.size() > 18) return std::nullopt;
-  uint64_t value = 0;
-  for (const char c : text) {
-    if (c < '0' || c > '9') return std::nullopt;
-    value = value * 10 + static_cast<uint64_t>(c - '0');
-  }
-  if (value > (uint64_t{1} << 63) / unit) return std::nullopt;
-  return value * unit;
-}
-
 absl::Status ValidateNodeOptions(const NodeOptions& options) {
   if (!ParseHostPort(options.router).has_value()) {
     return absl::InvalidArgumentError(absl::StrCat("--router \"", options.router, "\" is not HOST:PORT"));

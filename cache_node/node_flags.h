@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -9,10 +7,6 @@
 #include "cache_node/node_options.h"
 
 namespace cistern {
-
-// "512M", "3G", "4096": digits and one of K, M, G, T, powers of 1024. Nothing for anything else or above
-// 2^63.
-std::optional<uint64_t> ParseSize(std::string_view text);
 
 // What CLI11 cannot check by itself. InvalidArgument names the flag.
 absl::Status ValidateNodeOptions(const NodeOptions& options);

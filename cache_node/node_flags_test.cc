@@ -12,18 +12,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(NodeFlags, ReadsSizesAsPowersOf1024) {
-  EXPECT_EQ(ParseSize("72M"), 72u << 20);
-  EXPECT_EQ(ParseSize("3G"), uint64_t{3} << 30);
-  EXPECT_EQ(ParseSize("4096"), 4096u);
-  EXPECT_EQ(ParseSize("1K"), 1024u);
-  EXPECT_EQ(ParseSize("2T"), uint64_t{2} << 40);
-  for (const char* bad :
-       {"", "M", "12X", "-1", "1.5G", "1 G", "99999999999999999999", "9999999999T", "0x10"}) {
-    EXPECT_FALSE(ParseSize(bad).has_value()) << bad;
-  }
-}
-
 TEST(NodeFlags, F55_NamesTheFlagThatIsWrong) {
   NodeOptions good;
   good.data_dir = "d";

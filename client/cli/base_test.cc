@@ -6,7 +6,6 @@
 #include "client/cli/output.h"
 #include "client/cli/plain_layout.h"
 #include "client/cli/samples.h"
-#include "client/cli/size.h"
 #include "client/cli/tokens.h"
 #include "core/random.h"
 #include "gmock/gmock.h"
@@ -17,29 +16,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-TEST(Size, ReadsPowersOf1024) {
-  EXPECT_EQ(ParseSize("4096"), 4096);
-  EXPECT_EQ(ParseSize("64K"), 65536);
-  EXPECT_EQ(ParseSize("512M"), uint64_t{512} << 20);
-  EXPECT_EQ(ParseSize("3G"), uint64_t{3} << 30);
-  EXPECT_EQ(ParseSize("1TiB"), uint64_t{1} << 40);
-  EXPECT_EQ(ParseSize("2kB"), 2048);
-}
-
-TEST(Size, RefusesWhatIsNoSizeOrTooLarge) {
-  for (const char* text :
-       {"", "G", "-1", "1.5G", "3X", "3GG", "3Gi", " 3G", "3 G", "99999999999999999999", "17179869184G"}) {
-    EXPECT_EQ(ParseSize(text), std::nullopt) << text;
-  }
-}
-
-TEST(Size, FormatIsReadBackExactly) {
-  for (uint64_t bytes :
-       {uint64_t{0}, uint64_t{1}, uint64_t{4096}, uint64_t{4097}, uint64_t{3} << 30, UINT64_MAX}) {
-    EXPECT_EQ(ParseSize(FormatSize(bytes)), bytes) << FormatSize(bytes);
-  }
-}
 
 TEST(Content, PassesItsOwnBytesAtEverySize) {
   for (size_t bytes : {0, 1, 7, 8, 9, 4095, 4096, 4097, 40000}) {

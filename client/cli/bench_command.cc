@@ -5,7 +5,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
 #include "client/cli/output.h"
-#include "client/cli/size.h"
+#include "core/size.h"
 #include "nlohmann/json.hpp"
 
 namespace cistern {

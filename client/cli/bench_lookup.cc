@@ -5,7 +5,7 @@
 #include "client/cli/bench_cluster.h"
 #include "client/cli/bench_memory.h"
 #include "client/cli/plain_layout.h"
-#include "client/cli/size.h"
+#include "core/size.h"
 #include "core/status_macros.h"
 
 namespace cistern {

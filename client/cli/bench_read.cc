@@ -9,9 +9,9 @@
 #include "client/cli/bench_memory.h"
 #include "client/cli/bench_socket.h"
 #include "client/cli/plain_layout.h"
-#include "client/cli/size.h"
 #include "client/internal/admin.h"
 #include "core/random.h"
+#include "core/size.h"
 #include "core/status_macros.h"
 
 namespace cistern {

@@ -11,7 +11,7 @@
 #include "client/cli/bench_socket.h"
 #include "client/cli/content.h"
 #include "client/cli/plain_layout.h"
-#include "client/cli/size.h"
+#include "core/size.h"
 #include "core/status_macros.h"
 
 namespace cistern {

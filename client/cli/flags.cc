@@ -6,7 +6,7 @@
 
 #include "CLI/CLI.hpp"
 #include "client/cli/output.h"
-#include "client/cli/size.h"
+#include "core/size.h"
 
 namespace cistern {
 namespace {

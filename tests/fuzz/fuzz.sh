@@ -34,7 +34,6 @@ for target in "$@"; do
   [ -e "$root/tests/fuzz/${target}_fuzz.cc" ] || sources="$root/${target%%_*}/${target#*_}_fuzz.cc $core"
   case $target in
     frame | messages) sources="$sources $frames" ;;
-    size) sources="$sources $root/client/cli/size.cc" ;;
     convert)
       protoc -I "$root" --cpp_out="$out/gen" "$root/proto/cluster.proto"
       sources="$sources $root/proto/convert.cc $root/proto/control.cc $out/gen/proto/cluster.pb.cc" ;;

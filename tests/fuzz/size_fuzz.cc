@@ -1,7 +1,7 @@
 // Sizes as people type them.
 #include <string>
 
-#include "client/cli/size.h"
+#include "core/size.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace cistern {

@@ -1,4 +1,4 @@
-#include "client/cli/size.h"
+#include "core/size.h"
 
 #include <charconv>
 
