@@ -124,18 +124,15 @@ TEST_P(ClientRead, OldOwnerIsAskedForWhatTheNewOneLacks) {
   EXPECT_GT(Counter("client_old_owner_asks_total"), 0u);
 }
 
-TEST_P(ClientRead, F11_EveryInjectedFaultIsThatPagesErrorCode) {
-  AddNodes(2);
-  Start();
-  const auto keys = MakeKeys(16);
-  Fill(keys, 16);
-  const BlockKey bad = keys[5];
-  struct Row {
-    const char* stage;
-    PartResult want;
-    std::function<void(FakeNode&)> inject;
-    bool inline_too;
-  };
+// The faults of each stage that a part passes through on its way; each hits block `bad` alone.
+struct InjectedFault {
+  const char* stage;
+  PartResult want;
+  std::function<void(FakeNode&)> inject;
+  bool inline_too;
+};
+
+std::vector<InjectedFault> FaultsOf(const BlockKey& bad) {
   const auto on_bad = [bad](auto edit) {
     return [bad, edit](PlanReply& reply) {
       for (PartDescriptor& d : reply.parts) {
@@ -143,38 +140,46 @@ TEST_P(ClientRead, F11_EveryInjectedFaultIsThatPagesErrorCode) {
       }
     };
   };
-  const Row rows[] = {
+  return {
       {"index: another key", PartResult::kCorrupt,
-       [&](FakeNode& n) { n.edit_plan = on_bad([](PartDescriptor& d) { d.block.fingerprint ^= 1; }); }, true},
+       [on_bad](FakeNode& n) { n.edit_plan = on_bad([](PartDescriptor& d) { d.block.fingerprint ^= 1; }); },
+       true},
       {"index: other coord", PartResult::kCorrupt,
-       [&](FakeNode& n) { n.edit_plan = on_bad([](PartDescriptor& d) { d.coord.slice = 9; }); }, true},
+       [on_bad](FakeNode& n) { n.edit_plan = on_bad([](PartDescriptor& d) { d.coord.slice = 9; }); }, true},
       {"index: odd generation", PartResult::kStale,
-       [&](FakeNode& n) { n.edit_plan = on_bad([](PartDescriptor& d) { d.generation |= 1; }); }, true},
+       [on_bad](FakeNode& n) { n.edit_plan = on_bad([](PartDescriptor& d) { d.generation |= 1; }); }, true},
       {"checksum in the index", PartResult::kCorrupt,
-       [&](FakeNode& n) { n.edit_plan = on_bad([](PartDescriptor& d) { d.crc ^= 1; }); }, true},
+       [on_bad](FakeNode& n) { n.edit_plan = on_bad([](PartDescriptor& d) { d.crc ^= 1; }); }, true},
       {"transfer: bytes flipped", PartResult::kCorrupt,
-       [&](FakeNode& n) {
+       [bad](FakeNode& n) {
          n.edit_pull = [bad](PullResult& r, std::vector<std::byte>& bytes) {
            if (r.trailer.fingerprint == bad.fingerprint) bytes[100] ^= std::byte{4};
          };
        },
        false},
       {"transfer: failed", PartResult::kPeerGone,
-       [&](FakeNode& n) {
+       [bad](FakeNode& n) {
          n.edit_pull = [bad](PullResult& r, std::vector<std::byte>&) {
            if (r.trailer.fingerprint == bad.fingerprint) r.result = PartResult::kPeerGone;
          };
        },
        false},
       {"slot rewritten", PartResult::kStale,
-       [&](FakeNode& n) {
+       [bad](FakeNode& n) {
          n.edit_pull = [bad](PullResult& r, std::vector<std::byte>&) {
            if (r.trailer.fingerprint == bad.fingerprint) r.trailer.generation += 2;
          };
        },
        false},
   };
-  for (const Row& row : rows) {
+}
+
+TEST_P(ClientRead, F11_EveryInjectedFaultIsThatPagesErrorCode) {
+  AddNodes(2);
+  Start();
+  const auto keys = MakeKeys(16);
+  Fill(keys, 16);
+  for (const InjectedFault& row : FaultsOf(keys[5])) {
     if (!GetParam() && !row.inline_too) continue;
     SCOPED_TRACE(row.stage);
     for (const auto& node : nodes_) {
