@@ -128,7 +128,7 @@ OpId ClientCore::Fetch(const CallSpec& call, const PageView& pages, LoadDone don
   op->limit = static_cast<uint32_t>(pages.size());
   op->load_done = std::move(done);
   const OpId id = op->id;
-  impl_->StartFind(*op);
+  if (!impl_->JoinFlight(*op)) impl_->StartFind(*op);
   return id;
 }
 

@@ -86,6 +86,7 @@ struct ClientCore::Impl final : public TransportHandler {
 
   // core_find.cc: Lookup, Plan, Fetch.
   void StartFind(Operation& op);
+  void BeginFind(Operation& op);
   bool BuildRound(Operation& op);
   void AddPiece(Operation& op, const Piece& piece, uint32_t slot);
   void AdvanceFind(Operation& op);
@@ -113,6 +114,11 @@ struct ClientCore::Impl final : public TransportHandler {
   const PlanState* FindPlan(PlanHandle handle) const;
   void DropPlanUser(PlanState& plan);
   void ReleasePlan(PlanState& plan);
+
+  // core_flight.cc
+  bool JoinFlight(Operation& op);
+  void LeaveFlight(Operation& op);
+  void LandFlight(Operation& leader);
 
   // core_store.cc
   void StartStore(Operation& op);

@@ -8,13 +8,17 @@
 namespace cistern {
 
 void ClientCore::Impl::StartFind(Operation& op) {
+  Advance(op);
+  Pump();
+}
+
+void ClientCore::Impl::BeginFind(Operation& op) {
+  op.started = true;
   op.bound = op.limit;
   CutRuns(op.limit, std::max(peers_.map().run_blocks_cap, 1u), op.run_list);
   for (const Run& run : op.run_list) op.runs.push_back({.run = run});
   counters_.lookup_blocks += op.probe ? 0 : op.limit;
   BuildRound(op);
-  Advance(op);
-  Pump();
 }
 
 // Turns the run to an owner set that has not answered yet and names another peer than those that have.
@@ -118,6 +122,11 @@ bool ClientCore::Impl::BuildRound(Operation& op) {
 }
 
 void ClientCore::Impl::AdvanceFind(Operation& op) {
+  if (op.leader != nullptr) {
+    if (op.ending) LeaveFlight(op);
+    return;
+  }
+  if (!op.started) BeginFind(op);
   while (!op.found) {
     bool answered = false;
     for (uint32_t i = op.round_first; i < op.ask_count; ++i) {

@@ -286,6 +286,7 @@ void ClientCore::Impl::FinishPages(Operation& op) {
   } else {
     DropPlanUser(*std::exchange(op.plan, nullptr));
   }
+  LandFlight(op);
   Complete(op);
 }
 

@@ -118,8 +118,9 @@ struct Operation {
   OpKind kind = OpKind::kNone;
   bool dirty = false;
   bool completed = false;
-  bool found = false;                             // The hit's length is known.
-  bool ending = false;                            // Deadline or cancel: nothing more is begun ...
+  bool started = false;  // Finding has begun; a Fetch that follows another one waits with it.
+  bool found = false;    // The hit's length is known.
+  bool ending = false;   // Deadline or cancel: nothing more is begun ...
   PartResult end_reason = PartResult::kDeadline;  // ... and what had not arrived gets this.
   absl::Status status;
   ChainView chain;
@@ -164,6 +165,9 @@ struct Operation {
   uint32_t admin_peer = 0;
   Bytes admin_body;  // Request, then reply.
   PartResult admin_result = PartResult::kOk;
+
+  Operation* leader = nullptr;  // The Fetch of the same blocks whose pages this one will copy.
+  std::vector<Operation*> followers;
 
   std::vector<Request*> requests;  // Waiting or sent.
 
@@ -237,7 +241,7 @@ class PartWalk {
 
 inline void Operation::Reset() {
   kind = OpKind::kNone;
-  dirty = completed = found = ending = probe = false;
+  dirty = completed = started = found = ending = probe = false;
   status = absl::OkStatus();
   chain.blocks = {};
   chain.keep.reset();
@@ -249,6 +253,8 @@ inline void Operation::Reset() {
   pieces.clear();
   ask_count = round_first = asks_open = 0;
   plan = nullptr;
+  leader = nullptr;
+  followers.clear();
   segments.clear();
   const_segments.clear();
   ends.clear();
