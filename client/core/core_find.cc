@@ -23,14 +23,15 @@ void ClientCore::Impl::BeginFind(Operation& op) {
 
 // Turns the run to an owner set that has not answered yet and names another peer than those that have.
 bool ClientCore::Impl::TryOtherLevel(const Operation& op, RunState& run) {
-  if (peers_.levels() <= 1) return false;
+  const auto levels = static_cast<uint8_t>(peers_.levels());  // 1 + kOpenMovesMax at most.
+  if (levels <= 1) return false;
   const BlockHash& key = op.chain.blocks[run.run.first].hash;
   const uint32_t asked = peers_.PeerFor(run.level, key);
-  for (uint8_t level = 0; level < peers_.levels(); ++level) {
+  for (uint8_t level = 0; level < levels; ++level) {
     if (level == run.level || (run.tried >> level & 1)) continue;
     const uint32_t slot = peers_.PeerFor(level, key);
     bool known = slot == kNoPeer || slot == asked;
-    for (uint8_t other = 0; other < peers_.levels() && !known; ++other) {
+    for (uint8_t other = 0; other < levels && !known; ++other) {
       known = (run.tried >> other & 1) && peers_.PeerFor(other, key) == slot;
     }
     if (known) continue;
