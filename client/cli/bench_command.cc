@@ -36,9 +36,10 @@ Json BenchJson(const BenchOptions& bench, const BenchReport& report) {
 
 std::string BenchText(const Json& r) {
   const auto number = [](const Json& value) { return FormatNumber(value.get<double>()); };
+  const auto path = r["path"].get<std::string>();
   std::vector<std::vector<std::string>> rows = {
       {"op", r["op"].get<std::string>() + ", " + FormatSize(r["size"].get<uint64_t>()) + " x " +
-                 r["batch"].dump() + (r["path"] == "" ? "" : " over " + r["path"].get<std::string>())},
+                 r["batch"].dump() + (path.empty() ? "" : " over " + path)},
       {"GB/s", number(r["gbps"])},
       {"ops/s", number(r["ops_per_s"])},
       {"items/s", number(r["items_per_s"])},

@@ -150,7 +150,7 @@ SocketLimit::~SocketLimit() {
 }
 
 std::string SocketLimit::name() {
-  const std::string kind = over_unix_ ? "raw unix socket" : "raw tcp socket";
+  std::string kind = over_unix_ ? "raw unix socket" : "raw tcp socket";
   if (blocking_.count() == 0) return kind;
   return kind + (spinning_.Median() > blocking_.Median() ? ", spinning" : ", blocking");
 }

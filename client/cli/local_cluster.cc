@@ -63,7 +63,7 @@ absl::Status CheckPortFree(const std::string& address) {
 absl::Status LocalCluster::Start() {
   deadline_ = steady_clock::now() + std::chrono::seconds(options_.up.deadline_s);
   progress_ = isatty(STDERR_FILENO) != 0;
-  const absl::Status started = [this] {
+  absl::Status started = [this] {
     CISTERN_RETURN_IF_ERROR(TakeSettings());
     CISTERN_RETURN_IF_ERROR(StartRouter());
     CISTERN_RETURN_IF_ERROR(WaitForRouter());

@@ -49,6 +49,7 @@ std::string ClusterText(const LocalCluster& cluster) {
 Json EndAll(const ClusterFolder& folder) {
   std::vector<std::string> names = folder.RecordedNames();
   std::vector<ProcessId> processes;
+  processes.reserve(names.size());
   for (const std::string& name : names) processes.push_back(folder.Recorded(name).value_or(ProcessId{}));
   const std::vector<std::string> how = EndProcesses(processes, kDownPatienceMs);
   Json stopped = Json::array();
