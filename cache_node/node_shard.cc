@@ -202,7 +202,8 @@ void NodeShard::Handle(PeerId peer, const Peer& state, const InFrame& frame) {
   switch (header.type) {
     case FrameType::kPing:  // Asked while requests are out: does this shard's loop still turn?
       return SendOrFence(
-          peer, OutFrame{.type = FrameType::kPong, .request_id = header.request_id, .body = {}, .payload = {}});
+          peer,
+          OutFrame{.type = FrameType::kPong, .request_id = header.request_id, .body = {}, .payload = {}});
     case FrameType::kLookup:
       if (Allowed(peer, state, header, kRightRead)) Lookup(peer, frame);
       return;

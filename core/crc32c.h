@@ -10,9 +10,10 @@ namespace cistern {
 uint32_t Crc32cExtend(uint32_t crc, const void* data, size_t bytes);
 inline uint32_t Crc32c(const void* data, size_t bytes) { return Crc32cExtend(0, data, bytes); }
 
-// Copies and checksums in one pass; returns Crc32cExtend(crc, from, bytes) of exactly the bytes that were stored, so a
-// source that changes underneath cannot make the two disagree. AVX-512 with VPCLMULQDQ and streaming stores where the CPU
-// has them (chosen once, at run time); ISA-L over the *destination* elsewhere. Ranges must not overlap.
+// Copies and checksums in one pass; returns Crc32cExtend(crc, from, bytes) of exactly the bytes that were
+// stored, so a source that changes underneath cannot make the two disagree. AVX-512 with VPCLMULQDQ and
+// streaming stores where the CPU has them (chosen once, at run time); ISA-L over the *destination* elsewhere.
+// Ranges must not overlap.
 uint32_t CopyCrc32c(void* to, const void* from, size_t bytes, uint32_t crc = 0);
 
 // The portable path of the above, for tests and for `bench --no-avx512`.

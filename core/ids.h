@@ -29,8 +29,8 @@ using LayoutId = FixedBytes<16, struct LayoutIdTag>;
 // Names a cluster; made once by `cistern up` or the first router.
 using ClusterId = FixedBytes<16, struct ClusterIdTag>;
 
-// What identifies a block in a lookup: the chain hash and a fingerprint of (tokens, extras) made with another hash.
-// A hit needs both.
+// What identifies a block in a lookup: the chain hash and a fingerprint of (tokens, extras) made with another
+// hash. A hit needs both.
 struct BlockKey {
   BlockHash hash;
   uint64_t fingerprint = 0;

@@ -14,14 +14,29 @@
 
 // cistern's client library: find, load and store KV blocks of a cluster from inside an inference server.
 //
-// Promises: bytes that a call reports as OK were checked (key, fingerprint, generation, CRC-32C) after they arrived; every
-// call ends by its deadline with a result for every page; a dead, slow or full cache is a miss, never an exception.
+// Promises: bytes that a call reports as OK were checked (key, fingerprint, generation, CRC-32C) after they
+// arrived; every call ends by its deadline with a result for every page; a dead, slow or full cache is a
+// miss, never an exception.
 namespace cistern {
 
 // The outcome for one page or part; the same values as on the wire.
 enum class PageResult : uint8_t {
-  kOk = 0, kMiss = 1, kLayout = 2, kStale = 3, kLeaseExpired = 4, kCorrupt = 5, kNoSpace = 6, kBusy = 7, kTooLarge = 8,
-  kExists = 9, kDenied = 10, kDeadline = 11, kPeerGone = 12, kCancelled = 13, kInvalid = 14, kWrongShard = 15,
+  kOk = 0,
+  kMiss = 1,
+  kLayout = 2,
+  kStale = 3,
+  kLeaseExpired = 4,
+  kCorrupt = 5,
+  kNoSpace = 6,
+  kBusy = 7,
+  kTooLarge = 8,
+  kExists = 9,
+  kDenied = 10,
+  kDeadline = 11,
+  kPeerGone = 12,
+  kCancelled = 13,
+  kInvalid = 14,
+  kWrongShard = 15,
   kBreakerOpen = 16,
 };
 const char* PageResultName(PageResult result);
@@ -34,10 +49,12 @@ struct ClientOptions {
   std::chrono::milliseconds default_deadline{2000};
   std::chrono::milliseconds connect_deadline{5000};  // For Connect itself: the first map and ticket.
   std::chrono::milliseconds lease_ttl{2000};         // At most 30 s.
-  size_t window_bytes = size_t{64} << 20;            // Put window shared with nodes on this host; memory of AllocateBuffer.
-  uint32_t breaker_failures = 5;                     // Failures in a row that open a peer's breaker.
+  // Put window shared with nodes on this host; memory of AllocateBuffer.
+  size_t window_bytes = size_t{64} << 20;
+  uint32_t breaker_failures = 5;  // Failures in a row that open a peer's breaker.
   std::chrono::milliseconds breaker_retry{500};
-  std::chrono::milliseconds negative_ttl{1000};      // How long a dead peer's blocks count as misses without asking.
+  // How long a dead peer's blocks count as misses without asking.
+  std::chrono::milliseconds negative_ttl{1000};
 };
 
 // What bytes a block has. All fields but `model` are part of every key.
@@ -86,7 +103,8 @@ struct ConstPiece {
   const void* data = nullptr;
   size_t bytes = 0;
 };
-// Where one block's bytes go (its parts in slice-major, span order, one after the other), as one or several pieces.
+// Where one block's bytes go (its parts in slice-major, span order, one after the other), as one or several
+// pieces.
 struct Page {
   std::vector<Piece> pieces;
   Page() = default;
@@ -104,14 +122,15 @@ struct CallOptions {
   uint16_t slice_count = 0;
 };
 
-// A hit: leading blocks that are cached, leased until released or the lease ends. Release it; dropping the last copy does too.
+// A hit: leading blocks that are cached, leased until released or the lease ends. Release it; dropping the
+// last copy does too.
 class Hit {
  public:
   Hit() = default;
-  uint32_t blocks() const;             // Length of the hit in blocks; 0 is a miss.
-  PageResult stopped_by() const;       // Why the next block did not count; kOk when the whole chain hit.
+  uint32_t blocks() const;                  // Length of the hit in blocks; 0 is a miss.
+  PageResult stopped_by() const;            // Why the next block did not count; kOk when the whole chain hit.
   std::string owner(uint32_t block) const;  // Node id that serves this block.
-  struct Rep;  // Internal.
+  struct Rep;                               // Internal.
   explicit Hit(std::shared_ptr<Rep> rep) : rep_(std::move(rep)) {}
   Rep* rep() const { return rep_.get(); }
 
@@ -120,35 +139,44 @@ class Hit {
 };
 
 struct LoadReport {
-  Status status;                   // OK also when pages failed; see pages.
-  uint32_t hit_blocks = 0;         // Fetch: blocks found. Load: blocks asked.
-  std::vector<PageResult> pages;   // One per page asked.
-  uint64_t bytes = 0;              // Verified bytes delivered.
-  uint32_t ok_pages() const { uint32_t n = 0; for (PageResult r : pages) n += r == PageResult::kOk; return n; }
+  Status status;                  // OK also when pages failed; see pages.
+  uint32_t hit_blocks = 0;        // Fetch: blocks found. Load: blocks asked.
+  std::vector<PageResult> pages;  // One per page asked.
+  uint64_t bytes = 0;             // Verified bytes delivered.
+  uint32_t ok_pages() const {
+    uint32_t n = 0;
+    for (PageResult r : pages) n += r == PageResult::kOk;
+    return n;
+  }
 };
 struct StoreReport {
   Status status;
-  std::vector<PageResult> pages;   // kOk: visible now. kExists: it was there. Others: not stored.
-  uint64_t bytes = 0;              // Written, without kExists.
+  std::vector<PageResult> pages;  // kOk: visible now. kExists: it was there. Others: not stored.
+  uint64_t bytes = 0;             // Written, without kExists.
 };
 
 using CallId = uint64_t;
 
-// Thread-safe: any thread may submit, poll or wait. There is no thread inside the data path: whoever waits or polls drives
-// it, and callbacks run on that thread, outside the client's lock. (One background thread follows the router.)
+// Thread-safe: any thread may submit, poll or wait. There is no thread inside the data path: whoever waits or
+// polls drives it, and callbacks run on that thread, outside the client's lock. (One background thread
+// follows the router.)
 class Client {
  public:
   static Result<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   ~Client();  // Ends what is outstanding with kCancelled, fences every peer, then frees.
 
-  // Hashes whole blocks of `tokens`; a part-filled last block is left out. InvalidArgument names the bad field.
-  Result<Chain> MakeChain(const Layout& layout, std::span<const uint32_t> tokens, std::span<const ChainExtra> extras = {});
+  // Hashes whole blocks of `tokens`; a part-filled last block is left out. InvalidArgument names the bad
+  // field.
+  Result<Chain> MakeChain(const Layout& layout, std::span<const uint32_t> tokens,
+                          std::span<const ChainExtra> extras = {});
   // A longer chain that shares `prefix`: hashes only what is new.
-  Result<Chain> ExtendChain(const Chain& prefix, std::span<const uint32_t> more_tokens, std::span<const ChainExtra> extras = {});
+  Result<Chain> ExtendChain(const Chain& prefix, std::span<const uint32_t> more_tokens,
+                            std::span<const ChainExtra> extras = {});
 
   // --- asynchronous calls: done runs exactly once. Memory named by pages belongs to the client until then.
   // Leading blocks present, no lease.
-  CallId Lookup(const Chain& chain, const CallOptions& options, std::function<void(Status, uint32_t blocks)> done);
+  CallId Lookup(const Chain& chain, const CallOptions& options,
+                std::function<void(Status, uint32_t blocks)> done);
   CallId Plan(const Chain& chain, const CallOptions& options, std::function<void(Status, Hit)> done);
   // Loads blocks [first, first + pages.size()) of a hit.
   CallId Load(const Hit& hit, uint32_t first, std::span<const Page> pages, const CallOptions& options,
@@ -157,8 +185,8 @@ class Client {
   CallId Fetch(const Chain& chain, std::span<const Page> pages, const CallOptions& options,
                std::function<void(LoadReport)> done);
   // Stores blocks [first, first + pages.size()) of the chain; done when each is visible or refused.
-  CallId Store(const Chain& chain, uint32_t first, std::span<const ConstPage> pages, const CallOptions& options,
-               std::function<void(StoreReport)> done);
+  CallId Store(const Chain& chain, uint32_t first, std::span<const ConstPage> pages,
+               const CallOptions& options, std::function<void(StoreReport)> done);
   void Release(const Hit& hit);
   // The call ends with kCancelled for what had not arrived; its memory is free when done has run.
   void Cancel(CallId call);
@@ -166,11 +194,14 @@ class Client {
   // --- the same, waiting.
   Result<uint32_t> LookupWait(const Chain& chain, const CallOptions& options = {});
   Result<Hit> PlanWait(const Chain& chain, const CallOptions& options = {});
-  LoadReport LoadWait(const Hit& hit, uint32_t first, std::span<const Page> pages, const CallOptions& options = {});
+  LoadReport LoadWait(const Hit& hit, uint32_t first, std::span<const Page> pages,
+                      const CallOptions& options = {});
   LoadReport FetchWait(const Chain& chain, std::span<const Page> pages, const CallOptions& options = {});
-  StoreReport StoreWait(const Chain& chain, uint32_t first, std::span<const ConstPage> pages, const CallOptions& options = {});
+  StoreReport StoreWait(const Chain& chain, uint32_t first, std::span<const ConstPage> pages,
+                        const CallOptions& options = {});
 
-  // Drives transfers and deadlines; true if anything happened. Call it when event_fd() is readable, or in a loop.
+  // Drives transfers and deadlines; true if anything happened. Call it when event_fd() is readable, or in a
+  // loop.
   bool Poll();
   // Readable (level-triggered) when Poll would find work, including deadlines.
   int event_fd() const;
