@@ -24,6 +24,12 @@ def alive(pid):
         return False
 
 
+def halted(pid):
+    """Whether every thread of a stopped process stands still: until then one of them may go on answering."""
+    tasks = pathlib.Path(f"/proc/{pid}/task").glob("*/stat")
+    return all(task.read_text().rsplit(")", 1)[1].split()[0] == "T" for task in tasks)
+
+
 def wait_for(condition, what, seconds=PATIENCE):
     """Polls until the condition gives something true, and returns that."""
     end = time.monotonic() + seconds
@@ -102,13 +108,12 @@ class Lines:
 
     def stop(self):
         with contextlib.suppress(OSError, ValueError):
-            self.say("stop")
+            self.process.stdin.close()  # All of them end with their input.
         try:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self.process.stdin.close()
         self.reader.join(30)
         self.process.stdout.close()
 
@@ -144,6 +149,7 @@ class Case(unittest.TestCase):
         os.kill(pid, how)
         if how == signal.SIGSTOP:
             self.stopped.add(pid)
+            wait_for(lambda: halted(pid), f"{pid} to stand still")
         if how == signal.SIGCONT:
             self.stopped.discard(pid)
         if how == signal.SIGKILL:
