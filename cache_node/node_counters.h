@@ -44,6 +44,7 @@ struct NodeCounters {
   uint64_t peers_refused = 0;
   uint64_t peers_fenced = 0;  // By this shard: stuck, or its ticket ended.
   uint64_t version_refused = 0;
+  uint64_t algorithm_refused = 0;
   uint64_t tickets_expired = 0;
   uint64_t bad_frames = 0;  // Bodies that did not decode, frames a node does not take.
   uint64_t wrong_shard_blocks = 0;

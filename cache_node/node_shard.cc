@@ -138,6 +138,7 @@ absl::Status NodeShard::OnHello(PeerId peer, const Hello& hello, HelloAck& ack,
                                                              hello.version_min, " to ", hello.version_max)));
   }
   if (hello.key_algorithm != kKeyAlgorithm) {
+    ++counters_.algorithm_refused;
     return refuse(absl::FailedPreconditionError(
         absl::StrCat("key algorithm: node uses ", kKeyAlgorithm, ", client ", hello.key_algorithm)));
   }

@@ -302,6 +302,7 @@ TEST(NodeShard, HelloIsRefusedByNameForEachReason) {
   hello.version_min = hello.version_max = 99;
   EXPECT_THAT(std::string(refused(hello).message()), testing::HasSubstr("99"));
   EXPECT_EQ(w.shard->counters().version_refused, 1u);
+  EXPECT_EQ(w.shard->counters().algorithm_refused, 2u);
   hello = w.MakeHello();
   hello.cluster.bytes[0] ^= 1;
   EXPECT_TRUE(absl::IsPermissionDenied(refused(hello)));

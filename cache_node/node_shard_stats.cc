@@ -60,6 +60,7 @@ void AddCounters(const NodeCounters& c, NodeStats& stats) {
   out["peers_refused_total"] = c.peers_refused;
   out["peers_fenced_total"] = c.peers_fenced;
   out["version_refused_total"] = c.version_refused;
+  out["algorithm_refused_total"] = c.algorithm_refused;
   out["tickets_expired_total"] = c.tickets_expired;
   out["bad_frames_total"] = c.bad_frames;
   out["wrong_shard_blocks_total"] = c.wrong_shard_blocks;
