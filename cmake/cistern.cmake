@@ -63,6 +63,9 @@ function(cistern_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS ${A_LABEL} TIMEOUT ${A_TIMEOUT})
+  if(A_LABEL STREQUAL integration)  # Real processes with real deadlines: nothing else beside them.
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+  endif()
 endfunction()
 
 # cistern_benchmark(NAME SRCS ... DEPS ...): a Google Benchmark binary; never run as a test.
