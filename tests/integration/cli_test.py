@@ -1,5 +1,5 @@
 """The `cistern` command with real processes: cli_test.py BIN_DIR [unittest flags]. Free ports, temporary folders, no sleeps for luck."""
-import contextlib, json, os, pathlib, re, shutil, signal, socket, subprocess, sys, tempfile, time, unittest
+import concurrent.futures, contextlib, json, os, pathlib, re, shutil, signal, socket, subprocess, sys, tempfile, time, unittest
 
 BIN = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else None
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -68,9 +68,11 @@ class WithCluster(Case):
 
 class UserErrors(Case):
     def test_F65_no_router(self):
-        for command in (["status"], ["peers"], ["bench", "read"], ["replay", self.file()], ["lookup", "--tokens", self.tokens()]):
-            address = f"127.0.0.1:{free_port()}"
-            self.refused(*command, env={"CISTERN_ROUTER": address}, says=[address])
+        commands = (["status"], ["peers"], ["bench", "read"], ["replay", self.file()], ["lookup", "--tokens", self.tokens()])
+        address = f"127.0.0.1:{free_port()}"
+        # Side by side: each waits out its patience with the router.
+        with concurrent.futures.ThreadPoolExecutor(len(commands)) as pool:
+            list(pool.map(lambda words: self.refused(*words, env={"CISTERN_ROUTER": address}, says=[address]), commands))
 
     def test_F65_missing_files_and_folders(self):
         none = self.folder / "none"
