@@ -47,7 +47,7 @@ bool IsOfHandshake(FrameType type) {
   return type == FrameType::kHello || type == FrameType::kHelloAck || type == FrameType::kRefused;
 }
 
-absl::Status CheckLimits(const FrameHeader& header, uint32_t reserved) {
+absl::Status CheckLimits(const FrameHeader& header) {
   if (!IsKnown(header.type)) {
     return absl::InvalidArgumentError(absl::StrCat("frame type ", static_cast<int>(header.type), " unknown"));
   }
@@ -55,7 +55,10 @@ absl::Status CheckLimits(const FrameHeader& header, uint32_t reserved) {
     return absl::InvalidArgumentError(absl::StrCat("frame version ", header.version, ", known are ",
                                                    kWireVersionMin, " to ", kWireVersionMax));
   }
-  if (reserved != 0) return absl::InvalidArgumentError("frame reserved field not 0");
+  if (header.pad_bytes >= kFrameAlignBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("frame pad_bytes ", header.pad_bytes, ", at most ", kFrameAlignBytes - 1));
+  }
   if (header.body_bytes > kBodyBytesMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("frame body_bytes ", header.body_bytes, ", at most ", kBodyBytesMax));
@@ -80,7 +83,7 @@ void EncodeFrameHeader(const FrameHeader& header, std::byte* out) {
   StoreLe<uint16_t>(out + 6, header.flags);
   StoreLe<uint64_t>(out + 8, header.request_id);
   StoreLe<uint32_t>(out + 16, header.body_bytes);
-  StoreLe<uint32_t>(out + 20, 0);
+  StoreLe<uint32_t>(out + 20, header.pad_bytes);
   StoreLe<uint64_t>(out + 24, header.payload_bytes);
   StoreLe<uint32_t>(out + 32, header.body_crc);
   StoreLe<uint32_t>(out + 36, Crc32c(out, 36));
@@ -97,9 +100,10 @@ absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::Span<const std::byte> bytes)
   header.flags = LoadLe<uint16_t>(in + 6);
   header.request_id = LoadLe<uint64_t>(in + 8);
   header.body_bytes = LoadLe<uint32_t>(in + 16);
+  header.pad_bytes = LoadLe<uint32_t>(in + 20);
   header.payload_bytes = LoadLe<uint64_t>(in + 24);
   header.body_crc = LoadLe<uint32_t>(in + 32);
-  if (absl::Status status = CheckLimits(header, LoadLe<uint32_t>(in + 20)); !status.ok()) return status;
+  if (absl::Status status = CheckLimits(header); !status.ok()) return status;
   return header;
 }
 

@@ -17,7 +17,7 @@ namespace cistern {
 //          6  u16 flags          FrameFlag bits
 //          8  u64 request_id     chosen by the asker; a reply repeats it; 0 where no reply is due
 //         16  u32 body_bytes     <= kBodyBytesMax
-//         20  u32 reserved       0
+//         20  u32 pad_bytes      zeros behind the body, < kFrameAlignBytes
 //         24  u64 payload_bytes  <= kPayloadBytesMax; pieces follow each other without gaps
 //         32  u32 body_crc       CRC-32C of the body
 //         36  u32 header_crc     CRC-32C of bytes 0..35
@@ -27,6 +27,9 @@ inline constexpr size_t kFrameHeaderBytes = 40;
 inline constexpr uint8_t kWireVersionMin = 1;
 inline constexpr uint8_t kWireVersionMax = 1;
 inline constexpr size_t kBodyBytesMax = 4u << 20;
+// Writers pad header and body to a multiple of this: the kernel copies a payload a quarter slower to an odd
+// address (docs/performance.md). Readers take any padding below it.
+inline constexpr uint32_t kFrameAlignBytes = 64;
 inline constexpr uint64_t kPayloadBytesMax = 128u << 20;
 
 // On the wire: never renumber, only append.
@@ -69,6 +72,7 @@ struct FrameHeader {
   uint16_t flags = 0;
   uint64_t request_id = 0;
   uint32_t body_bytes = 0;
+  uint32_t pad_bytes = 0;
   uint64_t payload_bytes = 0;
   uint32_t body_crc = 0;
 };

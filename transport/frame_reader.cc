@@ -23,20 +23,20 @@ Event FrameReader::Next(int fd) {
         if (!ReceiveHead(fd, event)) return event;
         break;
       case State::kBody:
-        if (header_.body_bytes > kReceiveHeadBytes) {
+        if (PaddedBodyBytes() > kReceiveHeadBytes) {
           large_body_got_ = 0;
           state_ = State::kLargeBody;
           break;
         }
-        if (head_end_ - head_at_ >= header_.body_bytes) {
+        if (head_end_ - head_at_ >= PaddedBodyBytes()) {
           body_ = ByteView(head_.data() + head_at_, header_.body_bytes);
-          head_at_ += header_.body_bytes;
+          head_at_ += PaddedBodyBytes();
           return FinishBody();
         }
         if (!ReceiveHead(fd, event)) return event;
         break;
       case State::kLargeBody:
-        if (large_body_got_ == header_.body_bytes) {
+        if (large_body_got_ == PaddedBodyBytes()) {
           body_ = ByteView(large_body_.data(), header_.body_bytes);
           return FinishBody();
         }
@@ -180,7 +180,7 @@ bool FrameReader::TakeControl(const void* opaque) {
 }
 
 bool FrameReader::ReceiveLargeBody(int fd, Event& event) {
-  const size_t need = header_.body_bytes;
+  const size_t need = PaddedBodyBytes();
   // Twice what came, so that memory follows bytes, not announcements.
   const size_t size = std::min(need, std::max<size_t>(64u << 10, 2 * large_body_got_));
   if (large_body_.size() < size) large_body_.resize(size);

@@ -70,6 +70,7 @@ class FrameReader {
   enum class State : uint8_t { kHeader, kBody, kLargeBody, kPayloadDue, kPayload, kFrameDone };
   static constexpr size_t kIovPerReceiveMax = 32;
 
+  size_t PaddedBodyBytes() const { return size_t{header_.body_bytes} + header_.pad_bytes; }
   // False: no byte came; `event` tells why.
   bool ReceiveHead(int fd, Event& event);
   bool ReceiveLargeBody(int fd, Event& event);

@@ -32,7 +32,8 @@ absl::Status FrameWriter::Push(const OutFrame& frame, uint8_t version) {
                                                    payload_bytes, " payload bytes, at most ", kBodyBytesMax,
                                                    " and ", kPayloadBytesMax));
   }
-  const size_t head_bytes = kFrameHeaderBytes + frame.body.size();
+  const size_t unpadded_bytes = kFrameHeaderBytes + frame.body.size();
+  const size_t head_bytes = (unpadded_bytes + kFrameAlignBytes - 1) / kFrameAlignBytes * kFrameAlignBytes;
   if (frames_ >= kSendQueueFramesMax || head_bytes_ + head_bytes > kSendQueueBytesMax ||
       (!empty() && chunks_.size() - first_ + frame.payload.size() > kSendQueueChunksMax)) {
     return absl::ResourceExhaustedError(
@@ -44,6 +45,7 @@ absl::Status FrameWriter::Push(const OutFrame& frame, uint8_t version) {
   header.flags = frame.flags;
   header.request_id = frame.request_id;
   header.body_bytes = static_cast<uint32_t>(frame.body.size());
+  header.pad_bytes = static_cast<uint32_t>(head_bytes - unpadded_bytes);
   header.payload_bytes = payload_bytes;
   header.body_crc = Crc32c(frame.body.data(), frame.body.size());
   std::byte raw[kFrameHeaderBytes];
@@ -52,6 +54,7 @@ absl::Status FrameWriter::Push(const OutFrame& frame, uint8_t version) {
   const size_t head_offset = heads_.size();
   heads_.insert(heads_.end(), raw, raw + kFrameHeaderBytes);
   heads_.insert(heads_.end(), frame.body.begin(), frame.body.end());
+  heads_.resize(head_offset + head_bytes);
   chunks_.push_back({nullptr, head_offset, head_bytes, 0, 0});
   for (const ConstSegment& segment : frame.payload) {
     if (segment.bytes > 0) chunks_.push_back({segment.data, 0, segment.bytes, 0, 0});
