@@ -18,7 +18,9 @@
 
 namespace cistern {
 
-inline constexpr Nanos kSpinAfterWork = 50 * kMicrosecond;
+// Longer than a client takes to copy 1 MiB out of an arena (60 us): asleep after 50 us, the node had to be
+// woken for every read of that size, and 16 x 64 KiB took 103 us in place of 75 to 81 (docs/adr/0005).
+inline constexpr Nanos kSpinAfterWork = 200 * kMicrosecond;
 // An idle shard wakes this often all the same, so that its last-poll time tells a stuck one from a sleeping
 // one.
 inline constexpr Nanos kShardSleepMax = 250 * kMillisecond;
