@@ -14,7 +14,7 @@ namespace cistern {
 
 inline constexpr size_t kReadBurstBytesMax = 4u << 20;  // One peer's share of one round.
 inline constexpr int kReceivesPerRoundMax = 64;
-inline constexpr size_t kReceiveChunkBytesMax = 256u << 10;  // Checksummed while still in the core's cache.
+inline constexpr size_t kReceiveChunkBytesMax = 512u << 10;  // Checksummed while still in the core's cache.
 inline constexpr size_t kBodyKeptBytesMax = 1u << 20;  // A larger body buffer is given back after its frame.
 inline constexpr size_t kReceiveHeadBytes = 4096;      // At most so much payload is copied once more.
 
