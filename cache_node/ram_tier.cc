@@ -151,6 +151,7 @@ uint32_t RamTier::ColdestOtherSlab(ClassId size_class, bool look_at_all) {
     slab_hand_ = slab_hand_ + 1 < pool_.slab_count() ? slab_hand_ + 1 : 0;
     const Slab& slab = pool_.slab(slab_hand_);
     if (slab.size_class == kNoClass || slab.size_class == size_class || slab.busy != 0) continue;
+    if (pool_.SlotsIn(slab_hand_, size_class) == 0) continue;  // The short last one.
     const uint64_t mean = slab.tick_sum / slab.used;
     if (mean < best_tick) {
       best_tick = mean;

@@ -22,9 +22,12 @@ uint64_t SlabPool::SlabBytes(uint64_t ram_bytes) {
 }
 
 uint64_t SlabPool::RegionBytes(uint64_t ram_bytes) {
-  const uint64_t slab_bytes = SlabBytes(ram_bytes);
-  const uint64_t slabs = std::min<uint64_t>(ram_bytes / slab_bytes, kSlabsMax);
-  return slabs * (slab_bytes + slab_bytes / kSlotStrideMin * sizeof(SlotTrailer));
+  const uint64_t payload = PayloadBytes(ram_bytes);
+  return payload + payload / kSlotStrideMin * sizeof(SlotTrailer);
+}
+
+uint64_t SlabPool::PayloadBytes(uint64_t ram_bytes) {
+  return std::min(ram_bytes, kSlabsMax * SlabBytes(ram_bytes)) / kSlotStrideMin * kSlotStrideMin;
 }
 
 uint32_t SlabPool::Stride(uint32_t part_bytes) {
@@ -32,11 +35,13 @@ uint32_t SlabPool::Stride(uint32_t part_bytes) {
 }
 
 SlabPool::SlabPool(MemoryRegion& region, uint64_t ram_bytes)
-    : region_(region), slab_bytes_(SlabBytes(ram_bytes)), trailers_per_slab_(slab_bytes_ / kSlotStrideMin) {
+    : region_(region),
+      slab_bytes_(SlabBytes(ram_bytes)),
+      trailers_per_slab_(slab_bytes_ / kSlotStrideMin),
+      trailers_at_(PayloadBytes(ram_bytes)) {
   CISTERN_CHECK(region.bytes() >= RegionBytes(ram_bytes));
-  const auto slabs = static_cast<uint32_t>(std::min<uint64_t>(ram_bytes / slab_bytes_, kSlabsMax));
+  const auto slabs = static_cast<uint32_t>((trailers_at_ + slab_bytes_ - 1) / slab_bytes_);
   slabs_.resize(slabs);
-  trailers_at_ = slabs * slab_bytes_;
   trailers_ = reinterpret_cast<SlotTrailer*>(region.data() + trailers_at_);
   free_slabs_.reserve(slabs);
   for (uint32_t i = slabs; i-- > 0;) free_slabs_.push_back(i);
@@ -64,9 +69,12 @@ ClassId SlabPool::ClassFor(uint32_t part_bytes) {
 SlotId SlabPool::TryTake(ClassId size_class) {
   SizeClass& c = classes_[size_class];
   if (c.room_head == kNone) {
-    if (free_slabs_.empty()) return kNoSlot;
-    const uint32_t fresh = free_slabs_.back();
-    free_slabs_.pop_back();
+    // The last slab may be too short for this size; no other is.
+    size_t pick = free_slabs_.size();
+    while (pick > 0 && SlotsIn(free_slabs_[pick - 1], size_class) == 0) --pick;
+    if (pick == 0) return kNoSlot;
+    const uint32_t fresh = free_slabs_[pick - 1];
+    free_slabs_.erase(free_slabs_.begin() + static_cast<ptrdiff_t>(pick) - 1);
     Assign(fresh, size_class);
   }
   const uint32_t slab_index = c.room_head;
@@ -79,7 +87,7 @@ SlotId SlabPool::TryTake(ClassId size_class) {
   }
   ++slab.used;
   ++slab.busy;
-  if (slab.used == c.slots_per_slab) RemoveRoom(slab_index);
+  if (slab.used == slab.slots) RemoveRoom(slab_index);
   const SlotId slot = slab_index << kSlotIndexBits | index;
   slab.records[index] = SlotRecord{};
   slab.records[index].set_state(SlotState::kWriting);
@@ -112,13 +120,14 @@ void SlabPool::Assign(uint32_t slab_index, ClassId size_class) {
   SizeClass& c = classes_[size_class];
   Slab& slab = slabs_[slab_index];
   slab.size_class = size_class;
+  slab.slots = SlotsIn(slab_index, size_class);
   slab.touched = 0;
   slab.free_head = kSlotsPerSlabMax;
   slab.tick_sum = 0;
-  if (slab.record_capacity < c.slots_per_slab) {
-    metadata_bytes_ += (c.slots_per_slab - slab.record_capacity) * (sizeof(SlotRecord) + sizeof(SlotTrailer));
-    slab.records = std::make_unique<SlotRecord[]>(c.slots_per_slab);
-    slab.record_capacity = c.slots_per_slab;
+  if (slab.record_capacity < slab.slots) {
+    metadata_bytes_ += (slab.slots - slab.record_capacity) * (sizeof(SlotRecord) + sizeof(SlotTrailer));
+    slab.records = std::make_unique<SlotRecord[]>(slab.slots);
+    slab.record_capacity = slab.slots;
   }
   if (c.free_ordinals.empty()) {
     slab.ordinal = static_cast<uint32_t>(c.slabs.size());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,6 +25,7 @@ inline constexpr ClassId kNoClass = UINT16_MAX;
 struct Slab {
   ClassId size_class = kNoClass;
   uint32_t ordinal = 0;    // Place among the slabs of its class; makes ids for the policy dense.
+  uint32_t slots = 0;      // Of its size, that it holds.
   uint32_t used = 0;       // Slots taken.
   uint32_t touched = 0;    // Slots [0, touched) have been taken at least once since the slab got its size.
   uint32_t free_head = 0;  // First free slot below `touched`, kSlotsPerSlabMax if none.
@@ -39,15 +41,17 @@ struct Slab {
 // of keys. Owner: RamTier. Thread: the shard's. Allocates only when a slab gets a size (records), never per
 // slot.
 //
-// The region holds the slabs, then one SlotTrailer per possible slot (slab_bytes / 4 KiB each), so strides
-// are exactly the part sizes. A trailer's generation only grows, over size changes too: it is odd while the
-// slot is free or being written.
+// The last slab is as short as the RAM given leaves it, so that small nodes lose nothing to rounding; sizes
+// above it do without it. The region holds the slabs, then one SlotTrailer per possible slot (slab_bytes / 4
+// KiB each), so strides are exactly the part sizes. A trailer's generation only grows, over size changes too:
+// it is odd while the slot is free or being written.
 class SlabPool {
  public:
-  // 4 MiB below 512 MiB of RAM, else 16 MiB: small nodes lose little to rounding, large ones waste little on
-  // odd sizes.
+  // 4 MiB below 512 MiB of RAM, else 16 MiB: large nodes waste little on odd sizes.
   static uint64_t SlabBytes(uint64_t ram_bytes);
-  // What the arena's region needs for `ram_bytes` of payload: whole slabs and their trailers.
+  // What of `ram_bytes` can hold payload: whole multiples of kSlotStrideMin.
+  static uint64_t PayloadBytes(uint64_t ram_bytes);
+  // What the arena's region needs for that payload: slabs and their trailers.
   static uint64_t RegionBytes(uint64_t ram_bytes);
   static uint32_t Stride(uint32_t part_bytes);
 
@@ -93,11 +97,16 @@ class SlabPool {
 
   uint32_t stride(ClassId size_class) const { return classes_[size_class].stride; }
   uint32_t slots_per_slab(ClassId size_class) const { return classes_[size_class].slots_per_slab; }
+  // Slots of the size that this slab would hold: 0 for a last slab that is too short.
+  uint32_t SlotsIn(uint32_t slab_index, ClassId size_class) const {
+    const uint64_t bytes = std::min<uint64_t>(slab_bytes_, trailers_at_ - slab_index * slab_bytes_);
+    return static_cast<uint32_t>(bytes / classes_[size_class].stride);
+  }
   uint32_t class_slabs(ClassId size_class) const { return classes_[size_class].slab_count; }
   uint32_t slab_count() const { return static_cast<uint32_t>(slabs_.size()); }
   uint32_t free_slabs() const { return static_cast<uint32_t>(free_slabs_.size()); }
   uint64_t slab_bytes() const { return slab_bytes_; }
-  uint64_t capacity_bytes() const { return slab_bytes_ * slabs_.size(); }
+  uint64_t capacity_bytes() const { return trailers_at_; }
   // Records and trailers of slots that slabs have had in use; what the pool's bookkeeping costs in memory.
   uint64_t metadata_bytes() const { return metadata_bytes_; }
 
@@ -125,7 +134,7 @@ class SlabPool {
   MemoryRegion& region_;
   const uint64_t slab_bytes_;
   const uint64_t trailers_per_slab_;
-  uint64_t trailers_at_ = 0;
+  const uint64_t trailers_at_;  // Behind the payload.
   SlotTrailer* trailers_ = nullptr;
   std::vector<Slab> slabs_;
   std::vector<uint32_t> free_slabs_;  // Lowest number last, so a young node touches its arena in order.

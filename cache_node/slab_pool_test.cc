@@ -39,6 +39,25 @@ TEST(SlabPool, Holds72MiBOf16KiBPartsWithoutLoss) {
   EXPECT_EQ(pool.capacity_bytes(), 72 * kMiB);
 }
 
+TEST(SlabPool, UsesAShortLastSlabForSizesThatFitInIt) {
+  constexpr uint64_t kRam = 18 * kMiB;  // Four slabs and a half.
+  MemoryRegion region = Region(kRam);
+  SlabPool pool(region, kRam);
+  EXPECT_EQ(pool.capacity_bytes(), kRam);
+  const ClassId large = pool.ClassFor(4u << 20);
+  std::vector<SlotId> taken;
+  for (SlotId slot = pool.TryTake(large); slot != kNoSlot; slot = pool.TryTake(large)) taken.push_back(slot);
+  EXPECT_EQ(taken.size(), 4u) << "the short slab holds no part of 4 MiB";
+  for (const SlotId slot : taken) EXPECT_LE(pool.Offset(slot) + (4u << 20), kRam);
+  const ClassId small = pool.ClassFor(16384);
+  uint64_t slots = 0;
+  while (pool.TryTake(small) != kNoSlot) ++slots;
+  EXPECT_EQ(slots, 2 * kMiB / 16384);
+  for (const SlotId slot : taken) pool.Free(slot);
+  while (pool.TryTake(small) != kNoSlot) ++slots;
+  EXPECT_EQ(slots, kRam / 16384);
+}
+
 TEST(SlabPool, GivesEverySlotItsOwnBytesAndTrailer) {
   MemoryRegion region = Region(8 * kMiB);
   SlabPool pool(region, 8 * kMiB);
