@@ -9,9 +9,6 @@
 #include <string>
 #include <vector>
 
-#include <google/protobuf/stubs/logging.h>
-#include <grpc/support/log.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <CLI/CLI.hpp>
 
@@ -26,6 +23,7 @@
 #include "core/size.h"
 #include "core/status_macros.h"
 #include "proto/control.h"
+#include "proto/daemon.h"
 #include "transport/socket_transport.h"
 
 namespace cistern {
@@ -33,14 +31,6 @@ namespace {
 
 constexpr int kExitUserError = 2;
 constexpr size_t kPrefaultSliceBytes = 64u << 20;
-
-// Libraries' own words go to our log, not between its lines.
-void LogGrpc(gpr_log_func_args* args) {
-  spdlog::debug("grpc {}:{}: {}", args->file, args->line, args->message);
-}
-void LogProtobuf(google::protobuf::LogLevel, const char*, int, const std::string& message) {
-  spdlog::debug("protobuf: {}", message);
-}
 
 // Signals are blocked and only sigwait takes them; before that point one may be pending.
 bool StopAsked() {
@@ -254,18 +244,8 @@ int Main(int argc, char** argv) {
   const std::optional<uint64_t> ram_bytes = ParseSize(ram);
   if (!ram_bytes.has_value()) return Fail(absl::StrCat("--ram \"", ram, "\" is no size like 512M or 3G"));
   options.ram_bytes = *ram_bytes;
-  // Blocked before any thread starts, so that only sigwait sees them.
-  sigset_t stop_signals;
-  sigemptyset(&stop_signals);
-  sigaddset(&stop_signals, SIGTERM);
-  sigaddset(&stop_signals, SIGINT);
-  ::pthread_sigmask(SIG_BLOCK, &stop_signals, nullptr);
-  ::signal(SIGPIPE, SIG_IGN);
-  spdlog::set_default_logger(spdlog::stderr_logger_mt("cistern-node"));
-  spdlog::set_level(spdlog::level::from_str(options.log_level == "warn" ? "warning" : options.log_level));
-  spdlog::flush_on(spdlog::level::info);
-  gpr_set_log_function(LogGrpc);
-  google::protobuf::SetLogHandler(LogProtobuf);
+  const sigset_t stop_signals = BlockStopSignals();
+  StartLog("cistern-node", options.log_level);
   const absl::Status status = Serve(std::move(options), stop_signals);
   return status.ok() ? 0 : Fail(std::string(status.message()));
 }

@@ -53,8 +53,4 @@ std::string FindClusterKey(const std::string& data_dir) {
   return "";
 }
 
-bool IsLoopbackHost(std::string_view host) {
-  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
-}
-
 }  // namespace cistern

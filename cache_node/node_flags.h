@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "absl/status/status.h"
 #include "cache_node/node_options.h"
@@ -14,8 +13,5 @@ absl::Status ValidateNodeOptions(const NodeOptions& options);
 // Where the cluster's key is looked for without --cluster-key: `cluster.key` in data_dir or up to two folders
 // above it, where `cistern up` puts it. Empty when there is none.
 std::string FindClusterKey(const std::string& data_dir);
-
-// Whether strangers on other hosts cannot reach this host part.
-bool IsLoopbackHost(std::string_view host);
 
 }  // namespace cistern

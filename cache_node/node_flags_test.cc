@@ -47,13 +47,5 @@ TEST(NodeFlags, FindsTheClustersKeyBesideOrAboveTheDataFolder) {
   std::filesystem::remove_all(root);
 }
 
-TEST(NodeFlags, KnowsLoopback) {
-  EXPECT_TRUE(IsLoopbackHost("127.0.0.1"));
-  EXPECT_TRUE(IsLoopbackHost("localhost"));
-  EXPECT_TRUE(IsLoopbackHost("::1"));
-  EXPECT_FALSE(IsLoopbackHost("0.0.0.0"));
-  EXPECT_FALSE(IsLoopbackHost("10.0.0.7"));
-}
-
 }  // namespace
 }  // namespace cistern

@@ -93,6 +93,10 @@ std::optional<HostPort> ParseHostPort(std::string_view text, bool allow_zero) {
   return HostPort{std::string(host), static_cast<uint16_t>(port)};
 }
 
+bool IsLoopbackHost(std::string_view host) {
+  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
+}
+
 bool IsNodeId(std::string_view id) {
   if (id.empty() || id.size() > kNodeIdBytesMax || id.front() == '.' || id.front() == '-') return false;
   return std::all_of(id.begin(), id.end(), [](char c) {

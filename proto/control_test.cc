@@ -57,6 +57,14 @@ TEST(ParseHostPort, TakesHostsAndBracketedV6) {
   EXPECT_EQ(ParseHostPort("127.0.0.1:0", true)->port, 0);
 }
 
+TEST(IsLoopbackHost, KnowsNamesAndNumbers) {
+  EXPECT_TRUE(IsLoopbackHost("127.0.0.1"));
+  EXPECT_TRUE(IsLoopbackHost("localhost"));
+  EXPECT_TRUE(IsLoopbackHost("::1"));
+  EXPECT_FALSE(IsLoopbackHost("0.0.0.0"));
+  EXPECT_FALSE(IsLoopbackHost("10.0.0.7"));
+}
+
 TEST(ParseHostPort, RefusesWhatIsNoAddress) {
   for (const char* text :
        {"", ":", "7400", ":7400", "host:", "host:0", "host:65536", "host:-1", "host:12a", "::1:7400",

@@ -12,9 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <google/protobuf/stubs/logging.h>
-#include <grpc/support/log.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <CLI/CLI.hpp>
 
@@ -25,6 +22,7 @@
 #include "core/status_macros.h"
 #include "core/ticket.h"
 #include "proto/control.h"
+#include "proto/daemon.h"
 #include "router/router.h"
 #include "router/router_options.h"
 #include "router/service.h"
@@ -34,18 +32,6 @@ namespace cistern {
 namespace {
 
 constexpr int kExitUserError = 2;
-
-// Libraries' own words go to our log, not between its lines.
-void LogGrpc(gpr_log_func_args* args) {
-  spdlog::debug("grpc {}:{}: {}", args->file, args->line, args->message);
-}
-void LogProtobuf(google::protobuf::LogLevel, const char*, int, const std::string& message) {
-  spdlog::debug("protobuf: {}", message);
-}
-
-bool IsLoopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
-}
 
 absl::StatusOr<std::optional<ClusterId>> ParseClusterId(const std::string& text) {
   if (text.empty()) return std::optional<ClusterId>();
@@ -111,7 +97,7 @@ absl::Status Serve(const RouterOptions& options, const sigset_t& stop_signals) {
   CISTERN_ASSIGN_OR_RETURN(const std::unique_ptr<RouterService> service,
                            RouterService::Start(service_options, std::move(router), clock));
   spdlog::info("{} listens on {}, {}", options.router_id, service->address(), summary);
-  if (!IsLoopback(listen->host)) {
+  if (!IsLoopbackHost(listen->host)) {
     spdlog::warn(
         "{} is reachable from other hosts: whoever reaches it can ask for tickets; keep it inside a trusted "
         "network",
@@ -150,18 +136,8 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "cistern-router: --router-id: letters, digits, '.', '_' and '-' only\n");
     return kExitUserError;
   }
-  // Blocked before any thread starts, so that only sigwait sees them.
-  sigset_t stop_signals;
-  sigemptyset(&stop_signals);
-  sigaddset(&stop_signals, SIGTERM);
-  sigaddset(&stop_signals, SIGINT);
-  ::pthread_sigmask(SIG_BLOCK, &stop_signals, nullptr);
-  ::signal(SIGPIPE, SIG_IGN);
-  spdlog::set_default_logger(spdlog::stderr_logger_mt("cistern-router"));
-  spdlog::set_level(spdlog::level::from_str(options.log_level == "warn" ? "warning" : options.log_level));
-  spdlog::flush_on(spdlog::level::info);
-  gpr_set_log_function(LogGrpc);
-  google::protobuf::SetLogHandler(LogProtobuf);
+  const sigset_t stop_signals = BlockStopSignals();
+  StartLog("cistern-router", options.log_level);
   const absl::Status status = Serve(options, stop_signals);
   if (status.ok()) return 0;
   std::fprintf(stderr, "cistern-router: %s\n", std::string(status.message()).c_str());
