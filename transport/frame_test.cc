@@ -62,12 +62,13 @@ TEST(Frame, EveryFlippedBitIsRefused) {
 TEST(Frame, S13_LimitsAreCheckedOnTheHeader) {
   const Raw raw = Encoded(PlanReplyHeader());
   EXPECT_TRUE(DecodeFrameHeader(With<uint32_t>(raw, 16, kBodyBytesMax)).ok());
+  EXPECT_TRUE(DecodeFrameHeader(With<uint32_t>(raw, 20, kFrameAlignBytes - 1)).ok());
   for (const Raw& bad :
        {With<uint32_t>(raw, 16, kBodyBytesMax + 1), With<uint32_t>(raw, 16, UINT32_MAX),
         With<uint64_t>(raw, 24, kPayloadBytesMax + 1), With<uint64_t>(raw, 24, uint64_t{1} << 40),
         With<uint64_t>(raw, 24, (uint64_t{1} << 32) + 1),  // F36
         With<uint8_t>(raw, 4, 0), With<uint8_t>(raw, 4, kWireVersionMax + 1), With<uint8_t>(raw, 5, 0),
-        With<uint8_t>(raw, 5, 99), With<uint32_t>(raw, 20, 1),
+        With<uint8_t>(raw, 5, 99), With<uint32_t>(raw, 20, kFrameAlignBytes),
         With<uint8_t>(raw, 5, static_cast<uint8_t>(FrameType::kLookup))}) {
     EXPECT_EQ(DecodeFrameHeader(bad).status().code(), absl::StatusCode::kInvalidArgument);
   }

@@ -54,8 +54,9 @@ class SocketHostile : public ::testing::TestWithParam<bool> {
     if (bytes.size() < kFrameHeaderBytes) return "nothing came";
     const auto header = DecodeFrameHeader(bytes);
     if (!header.ok() || header->type != FrameType::kRefused) return "something else came";
+    if (bytes.size() % kFrameAlignBytes != 0) return "a frame without its padding came";
     Refused refused;
-    const auto status = refused.Decode(ByteView(bytes).subspan(kFrameHeaderBytes));
+    const auto status = refused.Decode(ByteView(bytes).subspan(kFrameHeaderBytes, header->body_bytes));
     return status.ok() ? absl::StatusCodeToString(refused.code) + " " + refused.message : "malformed refusal";
   }
   void Welcome(RawPeer& peer) {
