@@ -23,7 +23,8 @@ SimOptions DrawOptions(uint64_t seed) {
   options.read_flips = seed % 2 == 1;
   options.nodes = 2 + static_cast<uint32_t>(random.Below(3));
   options.clients = 2 + static_cast<uint32_t>(random.Below(2));
-  options.ram_bytes = options.calm ? uint64_t{64} << 20 : uint64_t{4 + 4 * random.Below(2)} << 20;
+  options.ram_bytes = options.calm ? uint64_t{64} << 20 : uint64_t{4 + 2 * random.Below(4)} << 20;
+  options.run_blocks_cap = 1u << random.Below(4);
   return options;
 }
 

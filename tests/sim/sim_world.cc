@@ -30,6 +30,7 @@ void SimWorld::StartRouter() {
   ClusterId cluster;
   cluster.bytes.fill(0x11);
   config.cluster = cluster;
+  config.run_blocks_cap = options.run_blocks_cap;
   absl::StatusOr<std::unique_ptr<Router>> made =
       Router::Create(config, key, store, router_clock, router_random);
   CISTERN_CHECK(made.ok());
