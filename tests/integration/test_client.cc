@@ -1,10 +1,16 @@
-// A client that does on command what the `cistern` tool has no word for; integration tests drive it. One JSON
-// object a line.
-//   test_client loop    --router R [--transport T] [--blocks N] [--part B] [--deadline-ms D]   until a line
-//   on stdin test_client held    the same: stores, then fetches once per line on stdin; "check" looks at the
-//   memory of the last fetch test_client writers --threads N --keys K --rounds R     everybody stores the
-//   same keys and reads them back test_client batch   --calls N --rounds R                so many calls out
-//   at once
+// A client that does on command what the `cistern` tool has no word for; integration tests drive it. Prints
+// one JSON object a line and ends with its input. All commands take --router R, and --transport T, --blocks
+// N,
+// --part B, --deadline-ms D where they apply.
+//
+//   test_client loop                                fetches and stores what is missing, until input comes
+//
+//   test_client held                                stores, then fetches once per line; "check" looks at the
+//                                                   memory of the last fetch instead
+//
+//   test_client writers --threads N --keys K --rounds R   everybody stores the same keys and reads them back
+//
+//   test_client batch --calls N --rounds R          so many calls out at once
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
