@@ -1,7 +1,6 @@
 // A client that does on command what the `cistern` tool has no word for; integration tests drive it. Prints
-// one JSON object a line and ends with its input. All commands take --router R, and --transport T, --blocks
-// N,
-// --part B, --deadline-ms D where they apply.
+// one JSON object a line and ends with its input. All commands take --router R, and --transport T,
+// --blocks N, --part B and --deadline-ms D where they apply.
 //
 //   test_client loop                                fetches and stores what is missing, until input comes
 //
