@@ -108,6 +108,7 @@ TEST(LayoutGeometry, RowsCoverEveryByteOnce) {
   layout.groups[0].segments[1].row_tile = 3;
   layout.groups[0].segments[1].planes[0].pad_bytes = 4;
   layout.groups[0].segments[0].planes[1].joined = true;
+  ASSERT_EQ(Validate(layout), absl::OkStatus());
   for (const Group& group : layout.groups) {
     for (uint32_t span = 0; span < SpanCount(group); ++span) ExpectRowsTileThePart(layout, group, span, 3);
   }

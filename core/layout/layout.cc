@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-
+#include "core/layout/check.h"
 
 namespace cistern::layout {
 namespace {
@@ -48,5 +48,6 @@ std::optional<uint32_t> DtypeBits(std::string_view dtype) {
   return known->bits;
 }
 
+absl::Status Validate(const Layout& layout) { return LayoutCheck(layout).Run(); }
 
 }  // namespace cistern::layout
