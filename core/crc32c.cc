@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/copy_crc_avx512.h"
+#include "core/copy_crc_vector.h"
 
 namespace cistern {
 namespace {
@@ -17,9 +17,15 @@ constexpr size_t kIsalBytesMax = 1u << 30;
 // less halve it.
 constexpr size_t kPortablePieceBytes = 4u << 10;
 
-bool UsesAvx512() {
-  static const bool uses = HasCopyCrc32cAvx512();
-  return uses;
+// The best that this machine has; null: none.
+const VectorCrc* Vector() {
+  static const VectorCrc* const chosen = [] {
+    for (const VectorCrc* vector : kVectorCrcs) {
+      if (vector->is_supported()) return vector;
+    }
+    return static_cast<const VectorCrc*>(nullptr);
+  }();
+  return chosen;
 }
 
 }  // namespace
@@ -52,9 +58,12 @@ uint32_t CopyCrc32cPortable(void* to, const void* from, size_t bytes, uint32_t c
 }
 
 uint32_t CopyCrc32c(void* to, const void* from, size_t bytes, uint32_t crc) {
-  return UsesAvx512() ? CopyCrc32cAvx512(to, from, bytes, crc) : CopyCrc32cPortable(to, from, bytes, crc);
+  const VectorCrc* vector = Vector();
+  if (vector == nullptr) return CopyCrc32cPortable(to, from, bytes, crc);
+  return (bytes >= kStreamingCopyBytesMin ? vector->copy_streaming : vector->copy_cached)(to, from, bytes,
+                                                                                          crc);
 }
 
-const char* CopyCrc32cName() { return UsesAvx512() ? "avx512-vpclmul" : "isa-l"; }
+const char* CopyCrc32cName() { return Vector() != nullptr ? Vector()->name : "isa-l"; }
 
 }  // namespace cistern

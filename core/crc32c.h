@@ -11,14 +11,15 @@ uint32_t Crc32cExtend(uint32_t crc, const void* data, size_t bytes);
 inline uint32_t Crc32c(const void* data, size_t bytes) { return Crc32cExtend(0, data, bytes); }
 
 // Copies and checksums in one pass; returns Crc32cExtend(crc, from, bytes) of exactly the bytes that were
-// stored, so a source that changes underneath cannot make the two disagree. AVX-512 with VPCLMULQDQ and
-// streaming stores where the CPU has them (chosen once, at run time); ISA-L over the *destination* elsewhere.
+// stored, so a source that changes underneath cannot make the two disagree. AVX-512 or AVX2 with
+// VPCLMULQDQ and streaming stores where the CPU has them (chosen once, at run time); ISA-L over the
+// *destination* elsewhere.
 // Ranges must not overlap.
 uint32_t CopyCrc32c(void* to, const void* from, size_t bytes, uint32_t crc = 0);
 
-// The portable path of the above, for tests and for `bench --no-avx512`.
+// The portable path of the above, for tests and benchmarks.
 uint32_t CopyCrc32cPortable(void* to, const void* from, size_t bytes, uint32_t crc = 0);
-// "avx512-vpclmul" or "isa-l".
+// "avx512-vpclmul", "avx2-vpclmul" or "isa-l".
 const char* CopyCrc32cName();
 
 }  // namespace cistern

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "core/copy_crc_avx512.h"
+#include "core/copy_crc_vector.h"
 #include "core/crc32c.h"
 #include "core/random.h"
 
@@ -42,6 +42,8 @@ std::byte* Region(size_t bytes) {
   return static_cast<std::byte*>(at);
 }
 
+bool Always() { return true; }
+
 using CopyFunction = uint32_t (*)(void*, const void*, size_t, uint32_t);
 
 uint32_t PlainMemcpy(void* to, const void* from, size_t bytes, uint32_t) {
@@ -51,9 +53,9 @@ uint32_t PlainMemcpy(void* to, const void* from, size_t bytes, uint32_t) {
 
 // state.range(0): bytes of a part. then_read: the caller reads the part at once, as a replay's verification
 // does.
-void CopyParts(benchmark::State& state, CopyFunction copy, bool needs_avx512, bool then_read) {
-  if (needs_avx512 && !HasCopyCrc32cAvx512()) {
-    state.SkipWithError("no AVX-512 with VPCLMULQDQ");
+void CopyParts(benchmark::State& state, CopyFunction copy, bool (*is_supported)(), bool then_read) {
+  if (!is_supported()) {
+    state.SkipWithError("this CPU lacks it");
     return;
   }
   static std::byte* const arena = Region(kArenaBytes);
@@ -84,14 +86,18 @@ void Sizes(benchmark::internal::Benchmark* benchmark) {
   benchmark->Arg(4 << 10)->Arg(16 << 10)->Arg(32 << 10)->Arg(64 << 10)->Arg(256 << 10)->Arg(1 << 20)->Arg(
       4 << 20);
 }
-BENCHMARK_CAPTURE(CopyParts, limit_memcpy, PlainMemcpy, false, false)->Apply(Sizes);
-BENCHMARK_CAPTURE(CopyParts, chosen, CopyCrc32c, false, false)->Apply(Sizes);
-BENCHMARK_CAPTURE(CopyParts, portable, CopyCrc32cPortable, false, false)->Apply(Sizes);
-BENCHMARK_CAPTURE(CopyParts, avx512_streaming, CopyCrc32cAvx512Streaming, true, false)->Apply(Sizes);
-BENCHMARK_CAPTURE(CopyParts, avx512_cached, CopyCrc32cAvx512Cached, true, false)->Apply(Sizes);
-// What the threshold between the two kinds of store is chosen by.
-BENCHMARK_CAPTURE(CopyParts, avx512_streaming_then_read, CopyCrc32cAvx512Streaming, true, true)->Apply(Sizes);
-BENCHMARK_CAPTURE(CopyParts, avx512_cached_then_read, CopyCrc32cAvx512Cached, true, true)->Apply(Sizes);
+BENCHMARK_CAPTURE(CopyParts, limit_memcpy, PlainMemcpy, Always, false)->Apply(Sizes);
+BENCHMARK_CAPTURE(CopyParts, chosen, CopyCrc32c, Always, false)->Apply(Sizes);
+BENCHMARK_CAPTURE(CopyParts, portable, CopyCrc32cPortable, Always, false)->Apply(Sizes);
+// The two kinds of store, alone and with the part read at once: what the threshold between them is chosen by.
+#define CISTERN_BENCH_VECTOR(name, set)                                                                      \
+  BENCHMARK_CAPTURE(CopyParts, name##_streaming, set.copy_streaming, set.is_supported, false)->Apply(Sizes); \
+  BENCHMARK_CAPTURE(CopyParts, name##_cached, set.copy_cached, set.is_supported, false)->Apply(Sizes);       \
+  BENCHMARK_CAPTURE(CopyParts, name##_streaming_then_read, set.copy_streaming, set.is_supported, true)       \
+      ->Apply(Sizes);                                                                                        \
+  BENCHMARK_CAPTURE(CopyParts, name##_cached_then_read, set.copy_cached, set.is_supported, true)->Apply(Sizes)
+CISTERN_BENCH_VECTOR(avx512, kAvx512Crc);
+CISTERN_BENCH_VECTOR(avx2, kAvx2Crc);
 
 void Sum(benchmark::State& state) {
   std::vector<std::byte> data(static_cast<size_t>(state.range(0)));

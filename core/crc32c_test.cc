@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/copy_crc_avx512.h"
+#include "core/copy_crc_vector.h"
 #include "core/random.h"
 
 namespace cistern {
@@ -37,18 +37,20 @@ using CopyFunction = uint32_t (*)(void*, const void*, size_t, uint32_t);
 struct Path {
   const char* name;
   CopyFunction copy;
-  bool avx512;
+  bool (*is_supported)();
 };
-constexpr std::array<Path, 5> kPaths = {{{"chosen", CopyCrc32c, false},
-                                         {"portable", CopyCrc32cPortable, false},
-                                         {"avx512", CopyCrc32cAvx512, true},
-                                         {"streaming", CopyCrc32cAvx512Streaming, true},
-                                         {"cached", CopyCrc32cAvx512Cached, true}}};
+bool Always() { return true; }
+const std::array<Path, 6> kPaths = {{{"chosen", CopyCrc32c, Always},
+                                     {"portable", CopyCrc32cPortable, Always},
+                                     {"avx512_streaming", kAvx512Crc.copy_streaming, kAvx512Crc.is_supported},
+                                     {"avx512_cached", kAvx512Crc.copy_cached, kAvx512Crc.is_supported},
+                                     {"avx2_streaming", kAvx2Crc.copy_streaming, kAvx2Crc.is_supported},
+                                     {"avx2_cached", kAvx2Crc.copy_cached, kAvx2Crc.is_supported}}};
 
 class CopyCrc : public ::testing::TestWithParam<Path> {
  protected:
   void SetUp() override {
-    if (GetParam().avx512 && !HasCopyCrc32cAvx512()) GTEST_SKIP() << "no AVX-512 with VPCLMULQDQ here";
+    if (!GetParam().is_supported()) GTEST_SKIP() << "this CPU lacks it";
   }
 };
 INSTANTIATE_TEST_SUITE_P(Paths, CopyCrc, ::testing::ValuesIn(kPaths),
@@ -204,7 +206,10 @@ TEST_P(CopyCrc, SumsWhatItStoredWhileTheSourceChanges) {
 #endif
 
 TEST(CopyCrcChoice, NamesThePathThatTheCpuHas) {
-  EXPECT_STREQ(CopyCrc32cName(), HasCopyCrc32cAvx512() ? "avx512-vpclmul" : "isa-l");
+  const char* best = kAvx512Crc.is_supported() ? kAvx512Crc.name
+                     : kAvx2Crc.is_supported() ? kAvx2Crc.name
+                                               : "isa-l";
+  EXPECT_STREQ(CopyCrc32cName(), best);
 }
 
 }  // namespace

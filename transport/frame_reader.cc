@@ -1,7 +1,6 @@
 #include "transport/frame_reader.h"
 
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -204,58 +203,27 @@ size_t FrameReader::TakeFromHead(std::byte* to, size_t bytes) {
 }
 
 bool FrameReader::ReceivePayload(int fd, Event& event) {
-  if (head_end_ > head_at_) {
-    // What came together with the header: copied once more, at most kReceiveHeadBytes.
-    while (head_end_ > head_at_ && payload_left_ > 0) {
-      const size_t piece_left = draining_ ? payload_left_ : targets_[target_].bytes - target_at_;
-      size_t take = std::min<uint64_t>({head_end_ - head_at_, piece_left, payload_left_});
-      if (!draining_ && targets_[target_].data != nullptr) {
-        take = TakeFromHead(targets_[target_].data + target_at_, take);
-      } else {
-        head_at_ += take;
-      }
-      Land(take);
-    }
+  if (head_end_ > head_at_) {  // What came together with the header.
+    const size_t take = std::min<uint64_t>(head_end_ - head_at_, payload_left_);
+    Land(head_.data() + head_at_, take);
+    head_at_ += take;
     return true;
   }
   if (dry_) return event = Event::kNothing, false;
-  iovec iov[kIovPerReceiveMax + 1];
-  size_t count = 0;
-  size_t asked = 0;
-  const size_t want = std::min<uint64_t>(payload_left_, kReceiveChunkBytesMax);
-  for (size_t target = target_, at = target_at_; asked < want && count < kIovPerReceiveMax;) {
-    size_t bytes = want - asked;
-    std::byte* to = nullptr;
-    if (!draining_) {
-      bytes = std::min(bytes, targets_[target].bytes - at);
-      if (targets_[target].data != nullptr) to = targets_[target].data + at;
-    }
-    if (to == nullptr) {
-      to = scratch_.data();
-      bytes = std::min(bytes, scratch_.size());
-    }
-    iov[count++] = {to, bytes};
-    asked += bytes;
-    at += bytes;
-    if (!draining_ && at == targets_[target].bytes) ++target, at = 0;
-  }
+  size_t asked = std::min<uint64_t>(payload_left_, scratch_.size());
   // The next frame's header may follow at once: take it along, behind what body() still shows.
-  if (asked == payload_left_ && head_end_ < kReceiveHeadBytes) {
-    iov[count++] = {head_.data() + head_end_, kReceiveHeadBytes - head_end_};
-    asked += kReceiveHeadBytes - head_end_;
-  }
-  msghdr message{};
-  message.msg_iov = iov;
-  message.msg_iovlen = count;
-  const ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT);
+  if (asked == payload_left_) asked += std::min(kReceiveHeadBytes - head_end_, scratch_.size() - asked);
+  const ssize_t got = recv(fd, scratch_.data(), asked, MSG_DONTWAIT);
   if (!Account(got, asked, event)) return false;
   const size_t landed = std::min<uint64_t>(static_cast<size_t>(got), payload_left_);
-  head_end_ += static_cast<size_t>(got) - landed;
-  Land(landed);
+  const size_t next = static_cast<size_t>(got) - landed;
+  std::memcpy(head_.data() + head_end_, scratch_.data() + landed, next);
+  head_end_ += next;
+  Land(scratch_.data(), landed);
   return true;
 }
 
-void FrameReader::Land(size_t bytes) {
+void FrameReader::Land(const std::byte* from, size_t bytes) {
   payload_left_ -= bytes;
   if (draining_) {
     drained_bytes_ += bytes;
@@ -266,10 +234,11 @@ void FrameReader::Land(size_t bytes) {
     const size_t take = std::min(bytes, target.bytes - target_at_);
     if (target.data != nullptr) {
       uint32_t& crc = piece_crcs_[target.piece];
-      crc = Crc32cExtend(crc, target.data + target_at_, take);
+      crc = CopyCrc32c(target.data + target_at_, from, take, crc);
     } else {
       drained_bytes_ += take;
     }
+    from += take;
     bytes -= take;
     target_at_ += take;
     if (target_at_ == target.bytes) ++target_, target_at_ = 0;

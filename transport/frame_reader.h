@@ -14,14 +14,18 @@ namespace cistern {
 
 inline constexpr size_t kReadBurstBytesMax = 4u << 20;  // One peer's share of one round.
 inline constexpr int kReceivesPerRoundMax = 64;
-inline constexpr size_t kReceiveChunkBytesMax = 512u << 10;  // Checksummed while still in the core's cache.
+// Payloads come through a buffer of this size that stays in the core's cache, and go on to their place in the
+// same pass that checksums them: the kernel's copy then writes no cold memory, and ours streams. Unix socket,
+// Zen 3, 16 parts of 1 MiB: 6.9 to 7.4 GB/s with 64 to 256 KiB, where a receive in place made 6.8 and one
+// with its checksum behind it 5.2.
+inline constexpr size_t kReceiveScratchBytes = 128u << 10;
 inline constexpr size_t kBodyKeptBytesMax = 1u << 20;  // A larger body buffer is given back after its frame.
 inline constexpr size_t kReceiveHeadBytes = 4096;      // At most so much payload is copied once more.
 
 // Takes frames off one connection. Pull style: the owner asks for the next event, acts, asks again; no
 // callback runs while a FrameReader is on the stack. Headers and small bodies come through a small buffer,
-// large bodies and payloads straight to where they belong; a piece's CRC-32C is computed over each chunk as
-// soon as it has landed.
+// large bodies straight to where they belong, payloads through `scratch` with one pass that copies and
+// computes the piece's CRC-32C.
 //
 // Owner: one SocketPeer. Thread: the transport's. Memory follows bytes that came, never bytes announced.
 class FrameReader {
@@ -34,7 +38,7 @@ class FrameReader {
     kClosed,   // The peer ended the stream.
     kBad,      // error(): the stream cannot be read on.
   };
-  // scratch: where drained bytes go; shared by the readers of one thread.
+  // scratch: what payloads come through; shared by the readers of one thread.
   explicit FrameReader(absl::Span<std::byte> scratch) : scratch_(scratch) {}
 
   // A new round: the socket may have bytes again.
@@ -68,7 +72,6 @@ class FrameReader {
 
  private:
   enum class State : uint8_t { kHeader, kBody, kLargeBody, kPayloadDue, kPayload, kFrameDone };
-  static constexpr size_t kIovPerReceiveMax = 32;
 
   size_t PaddedBodyBytes() const { return size_t{header_.body_bytes} + header_.pad_bytes; }
   // False: no byte came; `event` tells why.
@@ -79,7 +82,7 @@ class FrameReader {
   bool TakeControl(const void* message);
   Event DecodeHeader();
   Event FinishBody();
-  void Land(size_t bytes);
+  void Land(const std::byte* from, size_t bytes);
   size_t TakeFromHead(std::byte* to, size_t bytes);
   Event Bad(absl::Status why);
 

@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 
+#include <array>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -110,7 +111,10 @@ class SocketTransport::Impl {
   UniqueFd timer_;  // Readable when a deadline may have passed.
   UniqueFd spare_;  // Given up for a moment to close what comes when descriptors have run out.
   std::vector<Listener> listeners_;
-  std::vector<std::byte> scratch_;
+  struct alignas(64) Scratch {
+    std::array<std::byte, kReceiveScratchBytes> bytes;
+  };
+  const std::unique_ptr<Scratch> scratch_ = std::make_unique<Scratch>();
   absl::flat_hash_map<PeerId, std::unique_ptr<SocketPeer>> peers_;
   std::vector<std::unique_ptr<SocketPeer>> graveyard_;
   PeerId next_id_ = 1;

@@ -112,7 +112,7 @@ bool SocketTransport::Impl::HandleEvent(const epoll_event& event) {
 bool SocketTransport::Impl::ServeRead(SocketPeer& peer) {
   if (peer.state == State::kRefusing) {
     // Only to see the end: closing earlier could take the refusal back before it is read.
-    const ssize_t got = recv(peer.fd.get(), scratch_.data(), scratch_.size(), MSG_DONTWAIT);
+    const ssize_t got = recv(peer.fd.get(), scratch_->bytes.data(), scratch_->bytes.size(), MSG_DONTWAIT);
     const bool idle = got < 0 && (errno == EAGAIN || errno == EINTR);
     if (got <= 0 && !idle) Down(peer, absl::OkStatus());
     return !idle;

@@ -14,12 +14,6 @@
 #include "transport/socket_impl.h"
 
 namespace cistern {
-namespace {
-
-constexpr size_t kScratchBytes = 64u << 10;
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<SocketTransport>> SocketTransport::Create(Clock& clock,
                                                                          const SocketOptions& options) {
   auto impl = std::make_unique<Impl>(clock, options);
@@ -59,7 +53,6 @@ absl::Status SocketTransport::Impl::Open() {
   if (!epoll_.valid() || !wake_.valid() || !timer_.valid() || !spare_.valid()) {
     return absl::ErrnoToStatus(errno, "descriptors of a socket transport");
   }
-  scratch_.resize(kScratchBytes);
   CISTERN_RETURN_IF_ERROR(AddToEpoll(wake_.get(), kWakeTag, 0, EPOLLIN));
   return AddToEpoll(timer_.get(), kTimerTag, 0, EPOLLIN);
 }
@@ -108,7 +101,8 @@ absl::StatusOr<SocketPeer*> SocketTransport::Impl::Adopt(UniqueFd fd, bool accep
     setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &options_.receive_buffer_bytes, sizeof(int));
   }
   const PeerId id = next_id_;
-  auto peer = std::make_unique<SocketPeer>(id, std::move(fd), accepted, is_unix, absl::MakeSpan(scratch_));
+  auto peer =
+      std::make_unique<SocketPeer>(id, std::move(fd), accepted, is_unix, absl::MakeSpan(scratch_->bytes));
   peer->wants_write = !accepted;  // A connect ends with the socket becoming writable.
   CISTERN_RETURN_IF_ERROR(
       AddToEpoll(peer->fd.get(), kPeerTag, id, EPOLLIN | (peer->wants_write ? uint32_t{EPOLLOUT} : 0u)));
