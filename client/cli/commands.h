@@ -13,5 +13,6 @@ int RunPeers(const CliOptions& options);
 int RunReplay(const CliOptions& options);
 int RunBench(const CliOptions& options);
 int RunLookup(const CliOptions& options);
+int RunCalcEconomics(const CliOptions& options);
 
 }  // namespace cistern

@@ -5,28 +5,12 @@
 #include <string_view>
 
 #include "CLI/CLI.hpp"
+#include "client/cli/calc_flags.h"
+#include "client/cli/flag_size.h"
 #include "client/cli/output.h"
-#include "core/size.h"
 
 namespace cistern {
 namespace {
-
-// A number of bytes with a unit, inside [min, max].
-CLI::Option* AddSize(CLI::App* app, const std::string& name, uint64_t& value, uint64_t min, uint64_t max,
-                     const std::string& help) {
-  const auto take = [&value, min, max, name](const CLI::results_t& results) {
-    const std::optional<uint64_t> size = ParseSize(results.at(0));
-    if (!size)
-      throw CLI::ValidationError(name, "'" + results[0] + "' is no size; write 4096, 64K, 512M or 3G");
-    if (*size < min || *size > max) {
-      throw CLI::ValidationError(name,
-                                 results[0] + " is outside " + FormatSize(min) + " to " + FormatSize(max));
-    }
-    value = *size;
-    return true;
-  };
-  return app->add_option(name, take, help)->type_name("SIZE");
-}
 
 void AddUpDown(CLI::App& app, CliOptions& out) {
   CLI::App* up =
@@ -124,6 +108,7 @@ void AddAll(CLI::App& app, CliOptions& out) {
   AddLooks(app, out);
   AddReplay(app, out);
   AddBench(app, out);
+  AddCalc(app, out);
   app.footer("Exit codes: 0 done, 1 falls short, 2 user or connection error (one line on stderr).");
 }
 
@@ -134,9 +119,12 @@ void FillFromEnvironment(CliOptions& out) {
   out.dir = home != nullptr && *home != '\0' ? std::string(home) + "/.cistern" : "cistern-data";
 }
 
-// The first word that is no flag and no flag's value: where CLI11 would speak of an unexpected argument,
-// people want to hear that the command does not exist.
-std::string UnknownCommand(const CLI::App& app, int argc, const char* const* argv) {
+// The words of a command line that are no flags and no flag's values, as far as they name commands: "calc
+// trace". Ends before the first that names none; `unknown` is that one where a command was due: there CLI11
+// would speak of an unexpected argument.
+std::string CommandPath(const CLI::App& app, int argc, const char* const* argv, std::string& unknown) {
+  const CLI::App* at = &app;
+  std::string path;
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word == "--router") {
@@ -144,12 +132,18 @@ std::string UnknownCommand(const CLI::App& app, int argc, const char* const* arg
       continue;
     }
     if (word.starts_with("-")) continue;
-    const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
-    const bool known = std::any_of(commands.begin(), commands.end(),
-                                   [&](const CLI::App* one) { return one->get_name() == word; });
-    return known ? "" : std::string(word);
+    const auto commands = at->get_subcommands([](const CLI::App*) { return true; });
+    if (commands.empty()) break;
+    const auto named = std::find_if(commands.begin(), commands.end(),
+                                    [&](const CLI::App* one) { return one->get_name() == word; });
+    if (named == commands.end()) {
+      unknown = word;
+      break;
+    }
+    at = *named;
+    path += (path.empty() ? "" : " ") + at->get_name();
   }
-  return "";
+  return path;
 }
 
 bool Names(int argc, const char* const* argv, std::string_view flag) {
@@ -166,19 +160,22 @@ std::optional<int> ParseFlags(int argc, const char* const* argv, CliOptions& out
   AddAll(app, out);
   const bool json = argc > 1 && Names(argc, argv, "--json");
   if (argc <= 1) return Fail(json, "no command given; see 'cistern --help'");
-  const std::string unknown = UnknownCommand(app, argc, argv);
-  if (!unknown.empty())
-    return Fail(json, "there is no command '" + unknown + "'; 'cistern --help' lists those there are");
+  std::string unknown;
+  const std::string path = CommandPath(app, argc, argv, unknown);
+  const std::string in_path = path.empty() ? "" : " " + path;
+  if (!unknown.empty()) {
+    return Fail(json, "there is no command '" + in_path.substr(in_path.empty() ? 0 : 1) +
+                          (path.empty() ? "" : " ") + unknown + "'; 'cistern" + in_path +
+                          " --help' lists those there are");
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    const auto given = app.get_subcommands();
-    const std::string command = given.empty() ? "" : " " + given[0]->get_name();
-    return Fail(json, std::string(error.what()) + "; see 'cistern" + command + " --help'");
+    return Fail(json, std::string(error.what()) + "; see 'cistern" + in_path + " --help'");
   }
-  out.command = app.get_subcommands().at(0)->get_name();
+  out.command = path;
   out.up.router_given = Names(argc, argv, "--router");
   const size_t colon = out.router.rfind(':');
   if (colon == std::string::npos || colon == 0 || colon + 1 == out.router.size()) {
@@ -202,7 +199,11 @@ std::vector<CommandFlags> ListFlags() {
     all.push_back(std::move(one));
   };
   list(app, "");
-  for (const CLI::App* command : app.get_subcommands({})) list(*command, command->get_name());
+  for (const CLI::App* command : app.get_subcommands({})) {
+    list(*command, command->get_name());
+    for (const CLI::App* nested : command->get_subcommands({}))
+      list(*nested, command->get_name() + " " + nested->get_name());
+  }
   return all;
 }
 

@@ -25,7 +25,7 @@ int Main(int argc, char** argv) {
   if (std::optional<int> code = ParseFlags(argc, argv, options)) return *code;
   static const std::map<std::string, Command> kCommands = {
       {"up", RunUp},         {"down", RunDown},   {"status", RunStatus}, {"peers", RunPeers},
-      {"replay", RunReplay}, {"bench", RunBench}, {"lookup", RunLookup},
+      {"replay", RunReplay}, {"bench", RunBench}, {"lookup", RunLookup}, {"calc economics", RunCalcEconomics},
   };
   try {
     return kCommands.at(options.command)(options);

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include "client/cli/calc_options.h"
+
 namespace cistern {
 
 inline constexpr char kRouterAddressDefault[] = "127.0.0.1:7400";
@@ -52,7 +54,7 @@ struct LookupOptions {
 // Everything that the command line and two environment variables (CISTERN_ROUTER, HOME) say. flags.cc fills
 // it.
 struct CliOptions {
-  std::string command;                         // "up", "down", "status", ...
+  std::string command;                         // "up", "status", "calc trace", ...
   bool json = false;                           // Exactly one object on standard output.
   std::string router = kRouterAddressDefault;  // Where the router listens.
   std::string dir;                             // Folder of the local cluster; default ~/.cistern.
@@ -61,6 +63,8 @@ struct CliOptions {
   ReplayOptions replay;
   BenchOptions bench;
   LookupOptions lookup;
+  CalcDataOptions calc_data;
+  CalcEconomicsOptions calc_economics;
 };
 
 }  // namespace cistern

@@ -118,18 +118,26 @@ class Docs(Case):
         common = set()
         for section in sections:
             flags = set(re.findall(r"^\| `(--[a-z-]+)` \|", section, flags=re.M))
-            named = re.match(r"`cistern ([a-z]+)", section)
+            named = re.match(r"`cistern ([a-z]+(?: [a-z]+(?=[ `]))?)", section)
             if not named:
                 common = flags
                 continue
             command = named.group(1)
             seen.add(command)
-            shown = set(re.findall(r"(?<![\w-])--[a-z-]+", run(command, "--help").stdout)) - {"--help"}
+            shown = set(re.findall(r"(?<![\w-])--[a-z-]+", run(*command.split(), "--help").stdout)) - {"--help"}
             self.assertEqual(flags, shown, command)
         overview = run("--help").stdout
         self.assertEqual(common, set(re.findall(r"(?<![\w-])--[a-z-]+", overview)))
-        commands = set(re.findall(r"^  ([a-z]+) ", overview.split("Subcommands:")[1], flags=re.M))
-        self.assertEqual(seen, commands)
+        self.assertEqual(seen, set(self.commands(overview)))
+
+    def commands(self, overview, path=""):
+        """Every command that --help leads to; of a group like `calc`, those inside it."""
+        for name in re.findall(r"^  ([a-z]+) ", overview.split("Subcommands:")[1], flags=re.M):
+            inside = run(*(path + name).split(), "--help").stdout
+            if "Subcommands:" in inside:
+                yield from self.commands(inside, path + name + " ")
+            else:
+                yield path + name
 
     def test_defaults_in_the_docs_are_the_defaults(self):
         self.assertIn("default 64K", run("replay", "--help").stdout)
