@@ -67,7 +67,7 @@ void ShardLoop::Run() {
     last_poll_.store(now, std::memory_order_relaxed);
     if (posted || worked) {
       last_work = now;
-    } else if (now - last_work < kSpinAfterWork) {
+    } else if (now - last_work < kSpinAfterWork && !transport_->AwaitsRoom()) {
       __builtin_ia32_pause();
     } else {
       Sleep(now);

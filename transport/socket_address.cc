@@ -128,6 +128,19 @@ absl::StatusOr<std::string> BoundAddress(int fd) {
   return "unix:" + (bytes > before ? std::string(un.sun_path + 1, bytes - before) : std::string());
 }
 
+void TuneTcp(int fd) {
+  const int one = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+  sockaddr_storage mine{}, theirs{};
+  socklen_t bytes = sizeof(mine), their_bytes = sizeof(theirs);
+  const bool known = getsockname(fd, reinterpret_cast<sockaddr*>(&mine), &bytes) == 0 &&
+                     getpeername(fd, reinterpret_cast<sockaddr*>(&theirs), &their_bytes) == 0;
+  if (known && SameHost(reinterpret_cast<const sockaddr&>(mine), theirs)) {
+    constexpr char kUnpaced[] = "reno";
+    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kUnpaced, sizeof(kUnpaced) - 1);
+  }
+}
+
 std::string DeviceOf(int fd) {
   sockaddr_storage raw{};
   socklen_t bytes = sizeof(raw);

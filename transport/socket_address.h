@@ -33,6 +33,10 @@ class SocketAddress {
   std::string text_;
 };
 
+// No delay for small frames; and between two ends on one host no pacing: BBR as the system's default holds 16
+// parts of 1 MiB over loopback at 2.1 GB/s where Reno, allowed everywhere, makes 3.6. A real path keeps the
+// system's choice.
+void TuneTcp(int fd);
 // The address a listening socket got, in the form that SocketAddress::Parse takes.
 absl::StatusOr<std::string> BoundAddress(int fd);
 // The network device a connected socket goes through: "lo", "eth0", "unix".

@@ -256,13 +256,16 @@ TEST_P(SocketHostile, APeerThatTakesNoBytesIsClosedAfterItsTime) {
   frame.payload = absl::MakeConstSpan(&segment, 1);
   frame.cookie = 1;
   ASSERT_TRUE(pair_->node().Send(node_handler_.up.back(), frame).ok());
+  EXPECT_FALSE(pair_->node().AwaitsRoom());
   for (int i = 0; i < 1000; ++i) pair_->Step();
+  EXPECT_TRUE(pair_->node().AwaitsRoom());  // Its owner sleeps rather than spins.
   pair_->clock().Advance(kStalledSendMax - 1);
   for (int i = 0; i < 100; ++i) pair_->Step();
   EXPECT_EQ(Counter("stalled_sends_total"), 0u);
   pair_->clock().Advance(1);
   ASSERT_TRUE(Until([&] { return Counter("stalled_sends_total") == 1; }));
   EXPECT_THAT(node_handler_.down[node_handler_.up.back()], SizeIs(1));
+  EXPECT_FALSE(pair_->node().AwaitsRoom());
   EXPECT_THAT(node_handler_.sent, IsEmpty());
 }
 

@@ -34,6 +34,7 @@ class SocketTransport::Impl {
   void Fence(PeerId id, const absl::Status& why);
   const PeerPath* Path(PeerId id) const;
   std::vector<ConstSegment> MappedRegions(PeerId id) const;
+  bool AwaitsRoom() const { return writers_waiting_ > 0; }
   bool Poll();
 
   void set_handler(TransportHandler* handler) { handler_ = handler; }
@@ -117,6 +118,7 @@ class SocketTransport::Impl {
   const std::unique_ptr<Scratch> scratch_ = std::make_unique<Scratch>();
   absl::flat_hash_map<PeerId, std::unique_ptr<SocketPeer>> peers_;
   std::vector<std::unique_ptr<SocketPeer>> graveyard_;
+  size_t writers_waiting_ = 0;  // Peers with wants_write.
   PeerId next_id_ = 1;
   size_t unauthenticated_ = 0;
   int depth_ = 0;

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 
@@ -41,6 +40,7 @@ std::vector<ConstSegment> SocketTransport::MappedRegions(PeerId peer) const {
   return impl_->MappedRegions(peer);
 }
 bool SocketTransport::Poll() { return impl_->Poll(); }
+bool SocketTransport::AwaitsRoom() const { return impl_->AwaitsRoom(); }
 int SocketTransport::WaitFd() const { return impl_->wait_fd(); }
 std::map<std::string, uint64_t> SocketTransport::counters() const { return impl_->counters(); }
 size_t SocketTransport::peer_count() const { return impl_->peer_count(); }
@@ -92,8 +92,7 @@ absl::StatusOr<SocketPeer*> SocketTransport::Impl::Adopt(UniqueFd fd, bool accep
     return absl::ResourceExhaustedError(absl::StrCat("at most ", options_.peers_max, " peers"));
   }
   if (next_id_ == 0) return absl::ResourceExhaustedError("peer ids are used up");
-  const int one = 1;
-  if (!is_unix) setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+  if (!is_unix) TuneTcp(fd.get());
   if (options_.send_buffer_bytes > 0) {
     setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &options_.send_buffer_bytes, sizeof(int));
   }
@@ -107,6 +106,7 @@ absl::StatusOr<SocketPeer*> SocketTransport::Impl::Adopt(UniqueFd fd, bool accep
   CISTERN_RETURN_IF_ERROR(
       AddToEpoll(peer->fd.get(), kPeerTag, id, EPOLLIN | (peer->wants_write ? uint32_t{EPOLLOUT} : 0u)));
   ++next_id_;
+  if (peer->wants_write) ++writers_waiting_;
   peer->path.why = options_.why;
   peer->path.memory = "host, copied by the kernel";
   peer->reader.ExpectFds(is_unix);
@@ -194,6 +194,7 @@ void SocketTransport::Impl::Down(SocketPeer& peer, const absl::Status& why) {
   const bool known = peer.IsKnown();
   if (peer.IsUnauthenticated()) --unauthenticated_;
   peer.state = State::kDown;
+  if (peer.wants_write) --writers_waiting_;
   peer.fd.Reset();  // Leaves epoll with it.
   counters_.drained_bytes += peer.reader.drained_bytes();
   const auto found = peers_.find(peer.id);
@@ -245,6 +246,7 @@ void SocketTransport::Impl::Flush(SocketPeer& peer) {
 void SocketTransport::Impl::Watch(SocketPeer& peer, bool wants_write) {
   if (peer.wants_write == wants_write) return;
   peer.wants_write = wants_write;
+  wants_write ? ++writers_waiting_ : --writers_waiting_;
   epoll_event event{};
   event.events = EPOLLIN | (wants_write ? uint32_t{EPOLLOUT} : 0u);
   event.data.u64 = uint64_t{kPeerTag} << 32 | peer.id;

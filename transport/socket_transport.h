@@ -61,6 +61,7 @@ class SocketTransport final : public Transport {
   const PeerPath* Path(PeerId peer) const override;
   std::vector<ConstSegment> MappedRegions(PeerId peer) const override;
   bool Poll() override;
+  bool AwaitsRoom() const override;
   int WaitFd() const override;
 
   // "bad_frames_total", "version_refused_total", "handshake_timeouts_total", ... Values so far.

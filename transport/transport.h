@@ -144,6 +144,9 @@ class Transport {
 
   // Moves everything that can move; true if anything did. Never blocks.
   virtual bool Poll() = 0;
+  // What the last Poll left waits for a peer to take bytes: sleep on WaitFd rather than spin, since a full
+  // socket buffer outlasts the wake-up.
+  virtual bool AwaitsRoom() const { return false; }
   // Readable when Poll would find work; level-triggered. -1 in the simulation.
   virtual int WaitFd() const = 0;
 };

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -18,6 +17,7 @@
 #include <cstring>
 
 #include "core/random.h"
+#include "transport/socket_address.h"
 
 namespace cistern {
 namespace {
@@ -101,8 +101,7 @@ bool TcpPair(int fds[2]) {
                          getsockname(listener, raw, &bytes) == 0 && connect(fds[0], raw, bytes) == 0;
   fds[1] = connected ? accept4(listener, nullptr, nullptr, SOCK_CLOEXEC) : -1;
   close(listener);
-  const int yes = 1;
-  for (int i = 0; i < 2; ++i) setsockopt(fds[i], IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+  for (int i = 0; i < 2 && fds[1] >= 0; ++i) TuneTcp(fds[i]);  // The limit gets what we get.
   return fds[1] >= 0;
 }
 
