@@ -254,9 +254,9 @@ TEST_P(SocketHostile, APeerThatTakesNoBytesIsClosedAfterItsTime) {
   OutFrame frame;
   frame.type = FrameType::kReadReply;
   frame.payload = absl::MakeConstSpan(&segment, 1);
+  EXPECT_FALSE(pair_->node().AwaitsRoom());
   frame.cookie = 1;
   ASSERT_TRUE(pair_->node().Send(node_handler_.up.back(), frame).ok());
-  EXPECT_FALSE(pair_->node().AwaitsRoom());
   for (int i = 0; i < 1000; ++i) pair_->Step();
   EXPECT_TRUE(pair_->node().AwaitsRoom());  // Its owner sleeps rather than spins.
   pair_->clock().Advance(kStalledSendMax - 1);
