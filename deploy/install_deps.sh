@@ -10,7 +10,7 @@ packages=(
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev librocksdb-dev libspdlog-dev
   libssl-dev libisal-dev libxxhash-dev libzstd-dev libcli11-dev nlohmann-json3-dev
   # Tests: frameworks, lint, network namespaces
-  libgtest-dev libgmock-dev libbenchmark-dev clang-format clang-tidy iproute2
+  libgtest-dev libgmock-dev libbenchmark-dev libsimde-dev clang-format clang-tidy iproute2
 )
 
 missing=()
