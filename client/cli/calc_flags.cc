@@ -3,7 +3,9 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
+#include "client/cli/flag_size.h"
 #include "core/calc/economics.h"
+#include "core/calc/trace_profile.h"
 
 namespace cistern {
 namespace {
@@ -51,6 +53,41 @@ void AddEconomics(CLI::App* calc, CliOptions& out) {
   AddData(command, out.calc_data);
 }
 
+void AddTrace(CLI::App* calc, CliOptions& out) {
+  CLI::App* command =
+      calc->add_subcommand("trace", "What a request log says about caching: hits, sizes, dollars");
+  CalcTraceOptions& o = out.calc_trace;
+  command->add_option("FILE", o.file, "Trace: JSON lines, plain or .zst")->required();
+  command->add_option("--requests", o.requests, "Stop after so many requests (default: all)");
+  command->add_option("--model", o.model, "Model whose bytes and FLOPs a token has")->capture_default_str();
+  command->add_option("--provider", o.provider, "Preset with a gpu: prices of RAM, NVMe and GPU time")
+      ->capture_default_str();
+  command->add_option("--bytes-per-token", o.bytes_per_token, "Bytes of a token's KV (default: the model's)")
+      ->check(CLI::Range(1e-3, 1e9));
+  command->add_option("--input-price", o.input_price, "USD per million prefilled tokens (default: counted)")
+      ->check(CLI::Range(0.0, kPriceMax));
+  command->add_option("--ttl-s", o.ttls_s, "Lifetimes of the TTL curve, seconds, with commas")
+      ->delimiter(',')
+      ->check(CLI::Range(1e-3, 1e9))
+      ->expected(1, static_cast<int>(kProfileTtlsMax))
+      ->allow_extra_args(false);
+  command->add_option("--size", o.sizes, "Sizes of the curve, percent of the distinct blocks, with commas")
+      ->delimiter(',')
+      ->check(CLI::Range(0.0, 100.0))
+      ->expected(1, static_cast<int>(kCalcTraceSizesMax))
+      ->allow_extra_args(false);
+  command->add_option("--hot-s", o.hot_s, "Longest mean gap between uses of a hot block, seconds")
+      ->check(CLI::Range(0.0, 1e9))
+      ->capture_default_str();
+  command->add_option("--warm-s", o.warm_s, "The same of a warm block")
+      ->check(CLI::Range(0.0, 1e9))
+      ->capture_default_str();
+  constexpr uint64_t kTierBytesMax = uint64_t{1} << 60;
+  AddSize(command, "--ram", o.ram_bytes, 1, kTierBytesMax, "RAM of a cache to look at");
+  AddSize(command, "--nvme", o.nvme_bytes, 1, kTierBytesMax, "Its NVMe, which holds what RAM holds too");
+  AddData(command, out.calc_data);
+}
+
 }  // namespace
 
 void AddCalc(CLI::App& app, CliOptions& out) {
@@ -58,6 +95,7 @@ void AddCalc(CLI::App& app, CliOptions& out) {
   calc->require_subcommand(1);
   calc->fallthrough();
   AddEconomics(calc, out);
+  AddTrace(calc, out);
 }
 
 }  // namespace cistern

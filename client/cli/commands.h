@@ -14,5 +14,6 @@ int RunReplay(const CliOptions& options);
 int RunBench(const CliOptions& options);
 int RunLookup(const CliOptions& options);
 int RunCalcEconomics(const CliOptions& options);
+int RunCalcTrace(const CliOptions& options);
 
 }  // namespace cistern

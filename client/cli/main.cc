@@ -24,8 +24,15 @@ int Main(int argc, char** argv) {
   CliOptions options;
   if (std::optional<int> code = ParseFlags(argc, argv, options)) return *code;
   static const std::map<std::string, Command> kCommands = {
-      {"up", RunUp},         {"down", RunDown},   {"status", RunStatus}, {"peers", RunPeers},
-      {"replay", RunReplay}, {"bench", RunBench}, {"lookup", RunLookup}, {"calc economics", RunCalcEconomics},
+      {"up", RunUp},
+      {"down", RunDown},
+      {"status", RunStatus},
+      {"peers", RunPeers},
+      {"replay", RunReplay},
+      {"bench", RunBench},
+      {"lookup", RunLookup},
+      {"calc economics", RunCalcEconomics},
+      {"calc trace", RunCalcTrace},
   };
   try {
     return kCommands.at(options.command)(options);

@@ -65,6 +65,7 @@ struct CliOptions {
   LookupOptions lookup;
   CalcDataOptions calc_data;
   CalcEconomicsOptions calc_economics;
+  CalcTraceOptions calc_trace;
 };
 
 }  // namespace cistern
