@@ -164,12 +164,15 @@ std::string LogText(const Json& r) {
                                   {"reuse gap, s p50 / p90 / p99", triple("reuse_gap_s")}});
   std::vector<std::vector<std::string>> rows = {{"lifetime s", "hit ratio"}};
   for (const Json& row : r["ttl"]) rows.push_back({Cell(row["seconds"]), Cell(row["hit_ratio"])});
-  text += "\n" + FormatTable(rows);
+  text += "\n";
+  text += FormatTable(rows);
   rows = {{"blocks", "count", "GB", "reuses"}};
   for (const Json& row : r["temperature"])
     rows.push_back({row["class"].get<std::string>(), row["blocks"].dump(), Gigabytes(row["bytes"]),
                     row["reuses"].dump()});
-  return text + "\n" + FormatTable(rows);
+  text += "\n";
+  text += FormatTable(rows);
+  return text;
 }
 
 std::string ToText(const Json& r) {

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "core/calc/economics.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -35,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr EconomicsRequest kRequest{
       .prefix_tokens = 100, .new_tokens = 20, .output_tokens = 3, .requests_per_day = 10};
   const auto models = ParseModels(text, "f");
-  FUZZ_REQUIRE(models.ok() || models.status().message().starts_with("f: "));
+  FUZZ_REQUIRE(models.ok() || absl::StartsWith(models.status().message(), "f: "));
   if (models.ok()) {
     for (const ModelFacts& model : *models) {
       const Flops flops = CountFlops(model, 0, 1000);
@@ -43,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
   }
   const auto providers = ParseProviders(text, "f");
-  FUZZ_REQUIRE(providers.ok() || providers.status().message().starts_with("f: "));
+  FUZZ_REQUIRE(providers.ok() || absl::StartsWith(providers.status().message(), "f: "));
   if (providers.ok()) {
     for (const ProviderPreset& provider : *providers) {
       const auto economics = ComputeEconomics(known[0], provider, kRequest);
