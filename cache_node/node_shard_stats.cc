@@ -1,6 +1,4 @@
 // STATS of a shard.
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cctype>
 #include <string>
@@ -8,19 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "cache_node/node_shard.h"
+#include "core/cpu_time.h"
 #include "proto/convert.h"
 
 namespace cistern {
 namespace {
-
-double CpuSeconds() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 // "put_parts_ok_total", "put_parts_no_space_total", ...: one counter an outcome.
 void AddResults(const char* name, const NodeCounters::ByResult& results, NodeStats& stats) {
@@ -79,7 +69,7 @@ NodeStats NodeShard::Stats() const {
                          .used_bytes = ram_.used_bytes(),
                          .capacity_bytes = ram_.capacity_bytes(),
                          .parts = ram_.parts()});
-  if (options_.shard == 0) stats.cpu_seconds = CpuSeconds();
+  if (options_.shard == 0) stats.cpu_seconds = ProcessCpuSeconds();
   AddCounters(counters_, stats);
   // What the transport refused never reached this shard; both kinds count as one (F61, S03).
   for (const auto& [name, value] : transport_.counters()) stats.counters[name] += value;

@@ -1,7 +1,5 @@
 #include "client/cli/bench_cluster.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <chrono>
 #include <set>
@@ -10,6 +8,7 @@
 #include "client/cli/connect.h"
 #include "client/cli/plain_layout.h"
 #include "client/internal/admin.h"
+#include "core/cpu_time.h"
 #include "core/random.h"
 #include "core/status_macros.h"
 
@@ -20,15 +19,6 @@ constexpr std::chrono::milliseconds kStatsDeadline{2000};
 constexpr std::chrono::milliseconds kStoreDeadline{10000};
 constexpr uint64_t kStoreBytesMax = uint64_t{32} << 20;  // Of one call.
 constexpr uint32_t kStorePagesMax = 1024;
-
-double OwnCpuSeconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 }  // namespace
 
@@ -52,7 +42,7 @@ absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Connect(const CliOpt
 }
 
 absl::Status BenchCluster::Stats(double* cpu_seconds, uint64_t* capacity_bytes) {
-  *cpu_seconds = OwnCpuSeconds();
+  *cpu_seconds = ProcessCpuSeconds();
   uint64_t capacity = 0;
   for (const std::string& node : nodes_) {
     const absl::StatusOr<NodeStats> stats = internal::FetchNodeStats(*client_, node, kStatsDeadline);

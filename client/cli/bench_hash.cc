@@ -1,5 +1,4 @@
 #include <openssl/evp.h>
-#include <sys/resource.h>
 
 #include <chrono>
 #include <memory>
@@ -7,6 +6,7 @@
 
 #include "client/cli/bench.h"
 #include "core/chain.h"
+#include "core/cpu_time.h"
 #include "core/random.h"
 
 namespace cistern {
@@ -57,22 +57,13 @@ BenchLimit Sha256Limit() {
   return {"sha256", slice};
 }
 
-double OwnCpuSeconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
 }  // namespace
 
 absl::StatusOr<BenchReport> BenchHash(const CliOptions& options) {
   HashOp op(options.bench.batch, options.bench.block_tokens);
   const BenchLimit limit = options.bench.limit ? Sha256Limit() : BenchLimit{};
   BenchReport report;
-  report.figures = RunSlices(op, limit, options.bench.seconds, OwnCpuSeconds);
+  report.figures = RunSlices(op, limit, options.bench.seconds, ProcessCpuSeconds);
   report.limit_name = limit.name;
   return report;
 }
