@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "core/hex.h"
 #include "core/status_macros.h"
 #include "proto/control.h"
 
@@ -96,15 +96,11 @@ absl::Status DataFolder::ReadIds() {
   }
   CISTERN_ASSIGN_OR_RETURN(const std::optional<std::string> cluster, ReadLine(path_ + "/cluster_id"));
   if (!cluster.has_value()) return absl::OkStatus();
-  ClusterId id;
-  if (cluster->size() != 2 * id.bytes.size() ||
-      cluster->find_first_not_of("0123456789abcdef") != std::string::npos) {
+  cluster_ = IdFromHex<ClusterId>(*cluster);
+  if (!cluster_.has_value()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path_, "/cluster_id: not ", 2 * id.bytes.size(), " hex digits"));
+        absl::StrCat(path_, "/cluster_id: not ", 2 * sizeof(ClusterId), " hex digits"));
   }
-  const std::string bytes = absl::HexStringToBytes(*cluster);
-  std::memcpy(id.bytes.data(), bytes.data(), id.bytes.size());
-  cluster_ = id;
   return absl::OkStatus();
 }
 

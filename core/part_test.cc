@@ -5,6 +5,8 @@
 #include <set>
 #include <string>
 
+#include "core/hex.h"
+
 namespace cistern {
 namespace {
 
@@ -53,6 +55,17 @@ TEST(Ids, HexShowsAllOrTheFirstBytes) {
   EXPECT_EQ(ToHex(id), "00112233445566778899aabbccddeeff");
   EXPECT_EQ(ToHex(id, 3), "001122");
   EXPECT_EQ(ToHex(id, 99), ToHex(id));
+}
+
+TEST(Ids, HexComesBackInEitherCaseAndNothingElseIsTaken) {
+  const auto id = IdFromHex<LayoutId>("00112233445566778899aabbCCDDEEFF");
+  ASSERT_TRUE(id.has_value());
+  EXPECT_EQ(ToHex(*id), "00112233445566778899aabbccddeeff");
+  for (const char* wrong : {"", "0011", "00112233445566778899aabbccddeef",
+                            "00112233445566778899aabbccddeeff0", "00112233445566778899aabbccddeefg",
+                            "0x112233445566778899aabbccddeeff", "00112233445566778899aabbccddee f"}) {
+    EXPECT_FALSE(IdFromHex<LayoutId>(wrong).has_value()) << wrong;
+  }
 }
 
 }  // namespace

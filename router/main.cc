@@ -15,9 +15,9 @@
 #include <spdlog/spdlog.h>
 #include <CLI/CLI.hpp>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "core/clock.h"
+#include "core/hex.h"
 #include "core/random.h"
 #include "core/status_macros.h"
 #include "core/ticket.h"
@@ -35,13 +35,9 @@ constexpr int kExitUserError = 2;
 
 absl::StatusOr<std::optional<ClusterId>> ParseClusterId(const std::string& text) {
   if (text.empty()) return std::optional<ClusterId>();
-  ClusterId id;
-  const bool hex = text.size() == 2 * id.bytes.size() &&
-                   text.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
-  if (!hex) return absl::InvalidArgumentError("--cluster-id: not 32 hex digits");
-  const std::string bytes = absl::HexStringToBytes(text);
-  std::memcpy(id.bytes.data(), bytes.data(), id.bytes.size());
-  return std::optional<ClusterId>(id);
+  const std::optional<ClusterId> id = IdFromHex<ClusterId>(text);
+  if (!id.has_value()) return absl::InvalidArgumentError("--cluster-id: not 32 hex digits");
+  return id;
 }
 
 // Takes the folder's lock for the life of the process: the descriptor is never closed.
