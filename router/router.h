@@ -27,9 +27,6 @@ inline constexpr Nanos kRestartGrace =
 inline constexpr Nanos kMoveOpen = 60 * kSecond;  // How long clients go on asking the owners before a change.
 inline constexpr int64_t kTicketLifeSeconds = 12 * 3600;
 inline constexpr Nanos kTickMax = 500 * kMillisecond;  // Tick wants to be called at least this often.
-// Short runs spread a small cache evenly: with runs of 8 two nodes with RAM for 5 % of a trace lost up to
-// .005 of its hit ratio to whichever was fuller (docs/adr/0006).
-inline constexpr uint32_t kRunBlocksCapOfMap = 2;
 inline constexpr Nanos kTickGapMax =
     2 * kSecond;                            // A longer pause was the router's own: it expires nobody for it.
 inline constexpr size_t kOldNoncesMax = 8;  // Superseded processes of a node that are still recognised.
@@ -39,7 +36,7 @@ struct RouterConfig {
   std::string address;  // For people: where it listens.
   uint64_t pid = 0;
   std::optional<ClusterId> cluster;  // Empty: what the store has; a fresh store gets a random one.
-  uint32_t run_blocks_cap = kRunBlocksCapOfMap;
+  uint32_t run_blocks_cap = kRunBlocksCapDefault;
   Nanos node_silent_max = kNodeSilentMax;
   Nanos restart_grace = kRestartGrace;
   Nanos move_open = kMoveOpen;

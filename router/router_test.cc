@@ -25,7 +25,7 @@ TEST_F(RouterTest, BeginsEmptyWithAnIdAndAnEpoch) {
   EXPECT_EQ(router_->map().epoch, 1u);
   EXPECT_THAT(router_->map().nodes, IsEmpty());
   EXPECT_NE(router_->cluster(), ClusterId{});
-  EXPECT_EQ(router_->map().run_blocks_cap, kRunBlocksCapOfMap);
+  EXPECT_EQ(router_->map().run_blocks_cap, kRunBlocksCapDefault);
 }
 
 TEST_F(RouterTest, ANodeIsActiveOnceRegisteredAndNodesAreSorted) {

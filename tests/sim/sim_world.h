@@ -23,8 +23,8 @@ struct SimOptions {
   uint32_t steps = 400;  // Calls that clients make.
   uint32_t nodes = 3;
   uint32_t clients = 2;
-  uint64_t ram_bytes = 8u << 20;  // Of each shard.
-  uint32_t run_blocks_cap = 2;    // A power of two.
+  uint64_t ram_bytes = 8u << 20;                   // Of each shard.
+  uint32_t run_blocks_cap = kRunBlocksCapDefault;  // A power of two.
   bool read_flips =
       true;  // Bits flip in the nodes' memory and on the way to readers; else only on the way to nodes.
   bool calm = false;  // No faults and room for all: then every visible block has to hit.
