@@ -128,6 +128,32 @@ proto::GetTicketReply ToWire(const TicketGrant& grant) {
   return wire;
 }
 
+absl::StatusOr<GoneReport> FromWire(const proto::ReportPeersGoneRequest& wire) {
+  GoneReport report;
+  if (wire.ticket().empty() || wire.ticket().size() > kTicketBytesMax)
+    return Bad("peers gone: ticket: length out of range");
+  report.ticket = wire.ticket();
+  if (static_cast<size_t>(wire.peers_size()) > kGonePeersMax)
+    return Bad("peers gone: more than kGonePeersMax peers");
+  for (const auto& peer : wire.peers()) {
+    if (!IsNodeId(peer.node_id())) return Bad("peers gone: node_id is malformed");
+    if (peer.incarnation() == 0) return Bad("peers gone: incarnation is 0");
+    report.peers.push_back({peer.node_id(), peer.incarnation()});
+  }
+  return report;
+}
+
+proto::ReportPeersGoneRequest ToWire(const GoneReport& report) {
+  proto::ReportPeersGoneRequest wire;
+  wire.set_ticket(report.ticket);
+  for (const GonePeer& peer : report.peers) {
+    auto* to = wire.add_peers();
+    to->set_node_id(peer.node_id);
+    to->set_incarnation(peer.incarnation);
+  }
+  return wire;
+}
+
 absl::StatusOr<ClusterStatus> FromWire(const proto::GetStatusReply& wire) {
   ClusterStatus status;
   if (wire.router_id().size() > kTextBytesMax || wire.address().size() > kTextBytesMax)

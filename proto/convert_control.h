@@ -1,6 +1,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
+#include "core/gone_peer.h"
 #include "proto/cluster.pb.h"
 #include "proto/control.h"
 
@@ -17,6 +18,8 @@ absl::StatusOr<HeartbeatRequest> FromWire(const proto::HeartbeatRequest& wire, b
 proto::HeartbeatRequest ToWire(const HeartbeatRequest& request);
 absl::StatusOr<TicketGrant> FromWire(const proto::GetTicketReply& wire);
 proto::GetTicketReply ToWire(const TicketGrant& grant);
+absl::StatusOr<GoneReport> FromWire(const proto::ReportPeersGoneRequest& wire);
+proto::ReportPeersGoneRequest ToWire(const GoneReport& report);
 absl::StatusOr<ClusterStatus> FromWire(const proto::GetStatusReply& wire);
 proto::GetStatusReply ToWire(const ClusterStatus& status);
 

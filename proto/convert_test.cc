@@ -237,6 +237,23 @@ TEST(ConvertControl, TicketAndRegistrationAreChecked) {
   EXPECT_TRUE(FromWire(reply).ok());
 }
 
+TEST(ConvertControl, ReportsOfDeadNodesGoRoundWithinTheirBounds) {
+  GoneReport report{"sealed", {{"node-1", 3}, {"node-2", 4}}};
+  const GoneReport back = FromWire(ToWire(report)).value();
+  EXPECT_EQ(back.ticket, report.ticket);
+  EXPECT_EQ(back.peers, report.peers);
+  using W = proto::ReportPeersGoneRequest;
+  auto refusal = [&](const std::function<void(W&)>& change) { return Refusal<W>(ToWire(report), change); };
+  EXPECT_THAT(refusal([](W& r) { r.clear_ticket(); }), HasSubstr("ticket"));
+  EXPECT_THAT(refusal([](W& r) { r.set_ticket(std::string(kTicketBytesMax + 1, 'x')); }),
+              HasSubstr("ticket"));
+  EXPECT_THAT(refusal([](W& r) { r.mutable_peers(1)->set_node_id("../x"); }), HasSubstr("node_id"));
+  EXPECT_THAT(refusal([](W& r) { r.mutable_peers(0)->set_incarnation(0); }), HasSubstr("incarnation"));
+  report.peers.assign(kGonePeersMax, {"node-1", 3});
+  EXPECT_TRUE(FromWire(ToWire(report)).ok());
+  EXPECT_THAT(refusal([](W& r) { *r.add_peers() = r.peers(0); }), HasSubstr("kGonePeersMax"));
+}
+
 TEST(ConvertControl, StatusGoesRoundAndRecordsFollowTheMap) {
   ClusterStatus status;
   status.router_id = "router-1";

@@ -24,7 +24,8 @@ TEST(WireNumbers, F61_MethodsKeepTheirNamesAndTypes) {
       {"Heartbeat", "HeartbeatRequest>HeartbeatReply"},
       {"WatchMap", "WatchMapRequest>ClusterMap"},
       {"GetTicket", "GetTicketRequest>GetTicketReply"},
-      {"GetStatus", "GetStatusRequest>GetStatusReply"}};
+      {"GetStatus", "GetStatusRequest>GetStatusReply"},
+      {"ReportPeersGone", "ReportPeersGoneRequest>ReportPeersGoneReply"}};
   EXPECT_EQ(methods, published);
 }
 

@@ -184,7 +184,7 @@ absl::StatusOr<Registration> Router::Register(const RegisterRequest& request) {
   }
   Node& node = nodes_[request.node_id];
   node.identity = std::move(identity);
-  node.deadline = clock_.Now() + config_.node_silent_max;
+  Heard(node, clock_.Now());
   if (!same_process) {
     node.stats = {};
     node.shard_last_poll_ms_ago.clear();
@@ -219,7 +219,7 @@ absl::StatusOr<HeartbeatResult> Router::Heartbeat(const HeartbeatRequest& reques
     node.shard_last_poll_ms_ago = request.shard_last_poll_ms_ago;
   }
   node.last_heartbeat = now;
-  node.deadline = now + config_.node_silent_max;
+  Heard(node, now);
   return HeartbeatResult{true, map_.epoch};
 }
 
@@ -264,14 +264,18 @@ absl::Status Router::Publish(ClusterMap next, uint64_t last_incarnation, std::ve
 void Router::ExpireSilent(Nanos now) {
   ClusterMap next = map_;
   uint64_t expired = 0;
+  uint64_t hinted = 0;  // Of these, nodes whose time a report of others has cut short.
   for (NodeEntry& entry : next.nodes) {
-    if (entry.state == NodeState::kGone || nodes_.find(entry.id)->second.deadline > now) continue;
+    const Node& node = nodes_.find(entry.id)->second;
+    if (entry.state == NodeState::kGone || node.deadline > now) continue;
     entry.state = NodeState::kGone;
     ++expired;
+    hinted += node.deadline < node.heard_at + config_.node_silent_max;
   }
   // On a store error the same nodes are tried again by the next tick.
-  if (expired > 0 && Publish(std::move(next), last_incarnation_, {}).ok())
-    Count("nodes_expired_total", expired);
+  if (expired == 0 || !Publish(std::move(next), last_incarnation_, {}).ok()) return;
+  Count("nodes_expired_total", expired);
+  if (hinted > 0) Count("nodes_expired_by_hint_total", hinted);
 }
 
 void Router::CloseOldMoves(Nanos now) {
@@ -287,7 +291,10 @@ Nanos Router::Tick() {
   if (now - last_tick_ > kTickGapMax) {
     // The router itself stood still (stopped, or the machine slept): heartbeats could not reach it, so nobody
     // is late yet.
-    for (auto& [id, node] : nodes_) node.deadline = std::max(node.deadline, now + config_.node_silent_max);
+    for (auto& [id, node] : nodes_) {
+      node.deadline = std::max(node.deadline, now + config_.node_silent_max);
+      if (node.heard_at > 0) node.heard_at = now;
+    }
     Count("pauses_total");
   }
   last_tick_ = now;
@@ -302,6 +309,11 @@ Nanos Router::Tick() {
     if (move.closes > now) next = std::min(next, move.closes);
   }
   return next;
+}
+
+void Router::Heard(Node& node, Nanos now) {
+  node.heard_at = now;
+  node.deadline = now + config_.node_silent_max;
 }
 
 std::array<uint8_t, 32> Router::NamespaceSecret(std::string_view name_space) const {

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "core/clock.h"
 #include "core/cluster_map.h"
+#include "core/gone_peer.h"
 #include "core/random.h"
 #include "core/ticket.h"
 #include "proto/control.h"
@@ -22,6 +23,10 @@ namespace cistern {
 
 inline constexpr uint32_t kHeartbeatMs = 500;
 inline constexpr Nanos kNodeSilentMax = 3 * kSecond;  // Without a heartbeat for this long a node is gone.
+// The same for a node that somebody else found dead (F32): three heartbeats missed.
+inline constexpr Nanos kHintedSilentMax = 1500 * kMillisecond;
+inline constexpr uint32_t kHintsPerSecondMax =
+    1024;  // Peers in reports that are looked at; more are refused.
 inline constexpr Nanos kRestartGrace =
     6 * kSecond;  // The same, for nodes that a restarted router has not heard yet.
 inline constexpr Nanos kMoveOpen = 60 * kSecond;  // How long clients go on asking the owners before a change.
@@ -38,6 +43,7 @@ struct RouterConfig {
   std::optional<ClusterId> cluster;  // Empty: what the store has; a fresh store gets a random one.
   uint32_t run_blocks_cap = kRunBlocksCapDefault;
   Nanos node_silent_max = kNodeSilentMax;
+  Nanos hinted_silent_max = kHintedSilentMax;
   Nanos restart_grace = kRestartGrace;
   Nanos move_open = kMoveOpen;
   int64_t ticket_life_seconds = kTicketLifeSeconds;
@@ -61,6 +67,10 @@ class Router {
   // A gone node becomes active again under a new epoch (F46, F47); what it says of itself counts from its
   // next heartbeat.
   absl::StatusOr<HeartbeatResult> Heartbeat(const HeartbeatRequest& request);
+  // Somebody could not reach these processes. A hint only (router_hints.cc): until they are heard again they
+  // are given hinted_silent_max without a heartbeat instead of node_silent_max. Gives how many have missed
+  // one. PermissionDenied: no valid ticket. ResourceExhausted: kHintsPerSecondMax.
+  absl::StatusOr<uint32_t> ReportPeersGone(const GoneReport& report, int64_t now_unix_s);
   // Expires silent nodes, closes old moves. Returns when it wants to be called again, at the latest.
   Nanos Tick();
 
@@ -80,6 +90,7 @@ class Router {
   struct Node {
     NodeIdentity identity;
     Nanos deadline = 0;        // Gone when no heartbeat came until then.
+    Nanos heard_at = 0;        // Since when silence counts; 0: not heard in this router's life.
     Nanos last_heartbeat = 0;  // 0: none in this router's life.
     NodeStats stats;
     std::vector<uint64_t> shard_last_poll_ms_ago;
@@ -103,6 +114,8 @@ class Router {
   // on an error.
   absl::Status Publish(ClusterMap next, uint64_t last_incarnation, std::vector<StateChange> changes);
   std::vector<OpenMove> MovesAfter(const ClusterMap& next) const;
+  void Heard(Node& node, Nanos now);
+  bool TakeHint(const GonePeer& peer, Nanos now);
   void ExpireSilent(Nanos now);
   void CloseOldMoves(Nanos now);
 
@@ -120,6 +133,8 @@ class Router {
   // True once a client may have stored something under the present owners: before that, nobody need ask them
   // later.
   bool owners_may_hold_blocks_ = false;
+  Nanos hints_since_ = 0;  // Of the second whose hints are counted.
+  uint32_t hints_ = 0;
   std::map<std::string, uint64_t> counters_;
 };
 

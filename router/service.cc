@@ -1,5 +1,6 @@
 #include "router/service.h"
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -86,11 +87,25 @@ class ClusterHandlers final : public proto::Cluster::CallbackService {
     });
   }
 
+  grpc::ServerUnaryReactor* ReportPeersGone(grpc::CallbackServerContext* context,
+                                            const proto::ReportPeersGoneRequest* wire,
+                                            proto::ReportPeersGoneReply* reply) override {
+    absl::StatusOr<GoneReport> report = FromWire(*wire);
+    if (!report.ok()) return Refuse(*context, report.status());
+    return Run(*context, [report = *std::move(report), reply](Router& router) {
+      const absl::StatusOr<uint32_t> silent = router.ReportPeersGone(report, UnixSeconds());
+      if (!silent.ok()) return silent.status();
+      reply->set_silent(*silent);
+      return absl::OkStatus();
+    });
+  }
+
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context, const proto::GetStatusRequest*,
                                       proto::GetStatusReply* reply) override {
     return Run(*context, [this, reply](Router& router) {
       ClusterStatus status = router.Status();
       status.counters["watchers"] = hub_.watchers();
+      status.counters["bad_requests_total"] = refused_.load(std::memory_order_relaxed);
       status.counters["watchers_cut_off_total"] = hub_.cut_off();
       *reply = ToWire(status);
       return absl::OkStatus();
@@ -98,7 +113,8 @@ class ClusterHandlers final : public proto::Cluster::CallbackService {
   }
 
  private:
-  static grpc::ServerUnaryReactor* Refuse(grpc::CallbackServerContext& context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* Refuse(grpc::CallbackServerContext& context, const absl::Status& status) {
+    refused_.fetch_add(1, std::memory_order_relaxed);
     grpc::ServerUnaryReactor* reactor = context.DefaultReactor();
     reactor->Finish(ToGrpc(status));
     return reactor;
@@ -117,6 +133,7 @@ class ClusterHandlers final : public proto::Cluster::CallbackService {
 
   RouterHost& host_;
   WatchHub& hub_;
+  std::atomic<uint64_t> refused_{0};  // Requests that break a rule which needs no state.
 };
 
 // Why an address cannot be listened on; gRPC tells its log only.
