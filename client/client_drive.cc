@@ -150,6 +150,9 @@ bool Client::Impl::PollLocked(std::vector<std::function<void()>>& run) {
   bool did = mailbox_.Drain();
   did |= core_->Poll();
   run.swap(ready_);
+  if (core_->HasGonePeers()) {  // Beginning a gRPC call takes a while: not under the lock.
+    run.push_back([this, gone = core_->TakeGonePeers()] { link_->ReportGone(gone); });
+  }
   TellFinished();
   return did;
 }

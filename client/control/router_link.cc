@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "client/control/gone_reporter.h"
 #include "core/status_macros.h"
 #include "proto/cluster.grpc.pb.h"
 #include "proto/convert.h"
@@ -62,7 +63,8 @@ struct RouterLink::Impl {
   Impl(RouterLinkOptions o, RouterLinkCallbacks c)
       : options(std::move(o)),
         callbacks(std::move(c)),
-        backoff(options.backoff_min, options.backoff_max, options.seed != 0 ? options.seed : DrawSeed()) {}
+        backoff(options.backoff_min, options.backoff_max, options.seed != 0 ? options.seed : DrawSeed()),
+        gone(options.rpc_deadline) {}
 
   void Run();
   // One connection from its first call until it breaks; why it did.
@@ -80,6 +82,7 @@ struct RouterLink::Impl {
   Backoff backoff;
   Nanos renew_at = 0;
 
+  GoneReporter gone;
   CallGuard guard;
   std::atomic<uint64_t> attempts{0};
   std::atomic<uint64_t> connects{0};
@@ -144,7 +147,7 @@ absl::Status RouterLink::Impl::TakeMap(const proto::ClusterMap& wire) {
 }
 
 absl::Status RouterLink::Impl::Session() {
-  const std::unique_ptr<proto::Cluster::Stub> stub =
+  const std::shared_ptr<proto::Cluster::Stub> stub =
       proto::Cluster::NewStub(MakeControlChannel(options.router, options.watch_silent_max));
   if (TicketIsDue()) CISTERN_RETURN_IF_ERROR(GetTicket(*stub));
   grpc::ClientContext context;
@@ -155,7 +158,8 @@ absl::Status RouterLink::Impl::Session() {
   absl::Status status;
   bool first = true;
   while (reader->Read(&wire)) {
-    if (!status.ok()) continue;  // Cancelled below; what is still on its way is read off.
+    if (!status.ok()) continue;     // Cancelled below; what is still on its way is read off.
+    if (first) gone.SetStub(stub);  // Before the map: whoever waited for that may report at once.
     status = TakeMap(wire);
     if (!status.ok()) {
       context.TryCancel();
@@ -178,6 +182,7 @@ void RouterLink::Impl::Run() {
   while (!guard.stopped()) {
     ++attempts;
     const absl::Status status = Session();
+    gone.SetStub(nullptr);
     if (guard.stopped()) return;
     {
       const absl::MutexLock lock(&mutex);
@@ -216,6 +221,11 @@ absl::Status RouterLink::WaitReady(Nanos timeout) {
                  impl.options.tenant.empty() ? "a ticket" : "tenant " + impl.options.tenant);
 }
 
+void RouterLink::ReportGone(const std::vector<GonePeer>& peers) {
+  const std::optional<TicketGrant> held = ticket();
+  if (held && !peers.empty()) impl_->gone.Report(held->sealed, peers);
+}
+
 std::optional<ClusterMap> RouterLink::map() const {
   const absl::MutexLock lock(&impl_->mutex);
   return impl_->map;
@@ -230,6 +240,9 @@ bool RouterLink::connected() const {
 }
 uint64_t RouterLink::connect_attempts() const { return impl_->attempts; }
 uint64_t RouterLink::connects() const { return impl_->connects; }
+
+uint64_t RouterLink::gone_reported() const { return impl_->gone.reported(); }
+uint64_t RouterLink::gone_dropped() const { return impl_->gone.dropped(); }
 
 absl::StatusOr<ClusterStatus> RouterLink::GetStatus(Nanos timeout) {
   return FetchClusterStatus(impl_->options.router, timeout);

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "core/clock.h"
 #include "core/cluster_map.h"
+#include "core/gone_peer.h"
 #include "core/ticket.h"
 #include "proto/control.h"
 
@@ -52,12 +53,18 @@ class RouterLink {
   absl::Status WaitReady(Nanos timeout);
   std::optional<ClusterMap> map() const;
   std::optional<TicketGrant> ticket() const;
+  // Tells the router of nodes that could not be reached (F32); never waits. One report is out at a time, what
+  // comes meanwhile goes with the next. Without a connection or beyond kGonePeersMax it is dropped: a node
+  // that stays dead is found dead again. Thread: any.
+  void ReportGone(const std::vector<GonePeer>& peers);
   // One call with its own deadline, from any thread; independent of the background thread.
   absl::StatusOr<ClusterStatus> GetStatus(Nanos timeout);
 
   bool connected() const;             // The watch is up.
   uint64_t connect_attempts() const;  // Attempts begun since the start.
   uint64_t connects() const;          // Attempts that brought a map.
+  uint64_t gone_reported() const;     // Peers in reports that the router took.
+  uint64_t gone_dropped() const;
 
  private:
   struct Impl;

@@ -8,6 +8,7 @@
 #include "client/core/client_types.h"
 #include "core/clock.h"
 #include "core/cluster_map.h"
+#include "core/gone_peer.h"
 #include "core/random.h"
 #include "transport/transport.h"
 
@@ -69,6 +70,11 @@ class ClientCore {
   // When Poll has to be called at the latest though nothing arrives; kNever when nothing waits on time.
   Nanos NextWake() const;
   size_t outstanding() const;  // Operations whose callback has not run.
+
+  // Nodes found dead since last asked, each at most once a second: whoever has a link to the router tells it
+  // (F32).
+  bool HasGonePeers() const;
+  std::vector<GonePeer> TakeGonePeers();
 
   std::vector<PeerRow> PeerRows() const;
   PeerId PeerOf(std::string_view node, uint32_t shard) const;  // 0 when not up.

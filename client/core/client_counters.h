@@ -23,8 +23,10 @@ struct ClientCounters {
   uint64_t fences = 0;   // Peers cut because a call ended with bytes under way.
   uint64_t cancels = 0;  // Requests given up alone.
   uint64_t breaker_open = 0;
-  uint64_t breaker_skips = 0;   // Requests not sent because a breaker was open.
-  uint64_t negative_skips = 0;  // ... because the peer was found dead a moment ago.
+  uint64_t breaker_skips = 0;       // Requests not sent because a breaker was open.
+  uint64_t negative_skips = 0;      // ... because the peer was found dead a moment ago.
+  uint64_t peer_hints = 0;          // Nodes found dead that the router is to hear of ...
+  uint64_t peer_hints_dropped = 0;  // ... and those beyond kGonePeersMax at a time.
   uint64_t pings = 0;
   uint64_t silent_peers = 0;    // Cut because nothing came for kSilentMax.
   uint64_t old_owner_asks = 0;  // Requests to owners of an older map.

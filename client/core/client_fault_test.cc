@@ -8,6 +8,7 @@ namespace cistern {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 
 class ClientFault : public ClientFixture {
  protected:
@@ -198,6 +199,15 @@ TEST_F(ClientFault, F32_OnlyTheFirstPaysForADeadPeerAndAPutClearsIt) {
     EXPECT_EQ(Lookup(keys, 500 * kMillisecond).stopped_by, PartResult::kPeerGone);
   EXPECT_EQ(clock_.Now(), start) << "nothing waited";
   EXPECT_GE(Counter("client_negative_skips_total"), 1000u);
+  // The router is told, once; and again when the node is found dead again later.
+  ASSERT_TRUE(core_->HasGonePeers());
+  EXPECT_THAT(core_->TakeGonePeers(), ElementsAre(GonePeer{"node-1", 1}));
+  EXPECT_FALSE(core_->HasGonePeers());
+  clock_.Advance(options_.negative_ttl + kMillisecond);
+  EXPECT_EQ(Lookup(keys, 500 * kMillisecond).stopped_by, PartResult::kDeadline);
+  EXPECT_EQ(Lookup(keys, 500 * kMillisecond).stopped_by, PartResult::kPeerGone);
+  EXPECT_THAT(core_->TakeGonePeers(), ElementsAre(GonePeer{"node-1", 1}));
+  EXPECT_EQ(Counter("client_peer_hints_total"), 2u);
   // A store that was on its way is answered after all: the entry is gone.
   clock_.Advance(options_.negative_ttl + kMillisecond);
   const auto fresh = MakeKeys(1);
@@ -220,6 +230,22 @@ TEST_F(ClientFault, F32_RefusedConnectionIsRememberedForTheNegativeTtl) {
   EXPECT_EQ(Lookup(keys).stopped_by, PartResult::kPeerGone);
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(Lookup(keys).stopped_by, PartResult::kPeerGone);
   EXPECT_EQ(transport_.connect_calls["sim:node-1"], 1u);
+  EXPECT_THAT(core_->TakeGonePeers(), ElementsAre(GonePeer{"node-1", 1}));
+}
+
+TEST_F(ClientFault, F32_WhatTheRouterIsToldIsBounded) {
+  for (size_t i = 0; i <= kGonePeersMax; ++i) {
+    AddNode("node-" + std::to_string(i));
+    nodes_.back()->refuse = true;
+    map_.nodes.back().shards.push_back(map_.nodes.back().shards[0]);  // Two peers of one process.
+  }
+  std::sort(map_.nodes.begin(), map_.nodes.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+  Start();
+  core_->ConnectAll();
+  Settle();
+  EXPECT_EQ(core_->TakeGonePeers().size(), kGonePeersMax);
+  EXPECT_EQ(Counter("client_peer_hints_total"), kGonePeersMax);
+  EXPECT_GE(Counter("client_peer_hints_dropped_total"), 1u);
 }
 
 TEST_F(ClientFault, LostConnectionEndsSiblingsWithPeerGoneAndReconnectsOnce) {

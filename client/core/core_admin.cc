@@ -62,6 +62,8 @@ CounterList ClientCore::Counters() const {
       {"client_breaker_open_total", c.breaker_open},
       {"client_breaker_skips_total", c.breaker_skips},
       {"client_negative_skips_total", c.negative_skips},
+      {"client_peer_hints_total", c.peer_hints},
+      {"client_peer_hints_dropped_total", c.peer_hints_dropped},
       {"client_pings_total", c.pings},
       {"client_silent_peers_total", c.silent_peers},
       {"client_old_owner_asks_total", c.old_owner_asks},

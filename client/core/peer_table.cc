@@ -180,6 +180,20 @@ void PeerTable::CountFailure(ClientPeer& peer, Nanos now) {
   if (peer.breaker.Failure(now)) ++counters_.breaker_open;
 }
 
+void PeerTable::FoundDead(ClientPeer& peer, Nanos now) {
+  peer.negative_until = std::max(peer.negative_until, now + options_.negative_ttl);
+  if (now < peer.hint_at || !peer.listed) return;
+  peer.hint_at = now + kHintAgainAfter;
+  const GonePeer gone{peer.node, peer.incarnation};
+  if (std::find(gone_.begin(), gone_.end(), gone) != gone_.end()) return;  // Another shard of the process.
+  if (gone_.size() == kGonePeersMax) {
+    ++counters_.peer_hints_dropped;
+    return;
+  }
+  gone_.push_back(gone);
+  ++counters_.peer_hints;
+}
+
 void PeerTable::Failed(ClientPeer& peer, std::string why, bool dead) {
   const Nanos now = clock_.Now();
   peer.state = PeerState::kIdle;
@@ -191,7 +205,7 @@ void PeerTable::Failed(ClientPeer& peer, std::string why, bool dead) {
   if (dead) {
     ++counters_.connect_failures;
     CountFailure(peer, now);
-    peer.negative_until = std::max(peer.negative_until, now + options_.negative_ttl);
+    FoundDead(peer, now);
   }
   ReportFailed(peer);
 }
@@ -253,7 +267,7 @@ void PeerTable::OnDeadline(ClientPeer& peer, Nanos sent_at) {
   const Nanos now = clock_.Now();
   CountFailure(peer, now);
   if (now - std::max(peer.heard_at, std::max(sent_at, peer.silent_since)) < kSilenceTells) return;
-  peer.negative_until = std::max(peer.negative_until, now + options_.negative_ttl);
+  FoundDead(peer, now);
 }
 
 void PeerTable::Fence(ClientPeer& peer, const absl::Status& why) {
@@ -291,7 +305,7 @@ bool PeerTable::Service(Nanos now) {
     if (!moving && now - peer.silent_since >= kSilentMax) {
       ++counters_.silent_peers;
       CountFailure(peer, now);
-      peer.negative_until = now + options_.negative_ttl;
+      FoundDead(peer, now);
       Fence(peer, absl::UnavailableError("nothing heard for kSilentMax"));
       did = true;
       continue;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -12,6 +13,7 @@
 #include "client/core/client_types.h"
 #include "client/core/request_table.h"
 #include "core/cluster_map.h"
+#include "core/gone_peer.h"
 #include "core/placement.h"
 #include "core/random.h"
 #include "transport/transport.h"
@@ -22,6 +24,7 @@ inline constexpr uint32_t kNoPeer = UINT32_MAX;
 inline constexpr uint64_t kPingRequestId = UINT64_MAX;   // No request's.
 inline constexpr Nanos kPingAfter = 200 * kMillisecond;  // Silence, with requests out, before a PING.
 inline constexpr Nanos kSilentMax = 2 * kSecond;         // Silence after which the peer is cut off.
+inline constexpr Nanos kHintAgainAfter = kSecond;        // Of one peer: it is told of at most so often.
 inline constexpr Nanos kSilenceTells =
     100 * kMillisecond;  // A deadline after less silence says nothing about the peer.
 
@@ -49,6 +52,7 @@ struct ClientPeer {
   Backoff backoff;
   Nanos retry_at = 0;        // No connection attempt before.
   Nanos negative_until = 0;  // Found dead: not asked before.
+  Nanos hint_at = 0;         // The router is not told of it again before.
   Nanos heard_at = 0;
   Nanos silent_since = 0;  // When the silence that counts began: last heard, or first request after idling.
   Nanos ping_at = 0;
@@ -107,6 +111,10 @@ class PeerTable {
   void TakeFailed(std::vector<Failure>& out);
   bool HasNews() const { return !up_.empty() || !failed_.empty(); }
 
+  // Nodes found dead since last asked, each once: what the router should hear of (F32).
+  bool HasGone() const { return !gone_.empty(); }
+  std::vector<GonePeer> TakeGone() { return std::exchange(gone_, {}); }
+
   std::vector<PeerRow> Rows() const;
 
  private:
@@ -127,6 +135,7 @@ class PeerTable {
   void Failed(ClientPeer& peer, std::string why, bool dead);
   void ReportFailed(const ClientPeer& peer);
   void CountFailure(ClientPeer& peer, Nanos now);
+  void FoundDead(ClientPeer& peer, Nanos now);  // Not asked for negative_ttl; the router is told.
   const char* CheckAck(const ClientPeer& peer, const HelloAck& ack) const;
 
   const ClientCoreOptions& options_;
@@ -144,6 +153,7 @@ class PeerTable {
   absl::flat_hash_map<PeerId, uint32_t> by_id_;
   std::vector<uint32_t> up_;
   std::vector<Failure> failed_;
+  std::vector<GonePeer> gone_;  // kGonePeersMax at most.
   Nanos next_wake_ = kNever;
   PeerId fencing_ = 0;  // Cut by us, not by the network.
 };

@@ -278,6 +278,29 @@ TEST_F(RouterLinkTest, ARouterThatTakesConnectionsAndSaysNothingHoldsNobodyUp) {
   EXPECT_LT(clock_.Now() - begin, kTestPatience / 2);
 }
 
+TEST_F(RouterLinkTest, F32_TheRouterIsToldOfNodesThatWereFoundDead) {
+  Join("node-1");
+  Watched<Heard> heard;
+  RouterLink link(Options(address()), Into(heard));
+  ASSERT_TRUE(link.WaitReady(kTestPatience).ok());
+  ASSERT_TRUE(heard.WaitUntil([](const Heard& h) { return h.maps.back().nodes.size() == 1; }));
+  const uint64_t incarnation = link.map()->nodes[0].incarnation;
+  // One report is out at a time; what is told meanwhile goes along once. Nobody waits.
+  const std::vector<GonePeer> gone = {{"node-1", incarnation}, {"node-7", 3}};
+  const Nanos until = clock_.Now() + kTestPatience;
+  while (link.gone_reported() < 4 && clock_.Now() < until) link.ReportGone(gone);
+  EXPECT_GE(link.gone_reported(), 4u);
+  EXPECT_EQ(link.gone_dropped(), 0u);
+  const ClusterStatus status = link.GetStatus(kTestPatience).value();
+  EXPECT_GE(status.counters.at("peer_hints_taken_total"), 2u);
+  EXPECT_GE(status.counters.at("peer_hints_stale_total"), 2u);
+  EXPECT_EQ(status.map.nodes[0].state, NodeState::kActive) << "its heartbeats come";
+  StopRouter();
+  while (link.connected() && clock_.Now() < until) std::this_thread::yield();
+  while (link.gone_dropped() == 0 && clock_.Now() < until) link.ReportGone(gone);
+  EXPECT_GT(link.gone_dropped(), 0u);
+}
+
 // A real router process, which can be stopped as none in this process could.
 class RouterProcess {
  public:
