@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "client/client_impl.h"
 #include "client/convert.h"
@@ -74,23 +75,30 @@ Status Client::Impl::Init() {
     absl::MutexLock lock(&anchor_->mutex);
     anchor_->client = this;
   }
+  return ConnectRouter();
+}
+
+Status Client::Impl::ConnectRouter() {
   RouterLinkOptions link;
   link.router = options_.router;
   link.tenant = options_.tenant;
-  link_ = std::make_unique<RouterLink>(link, RouterLinkCallbacks{[this](const ClusterMap& map) {
-                                                                   {
-                                                                     absl::MutexLock lock(&news_mutex_);
-                                                                     news_map_ = map;
-                                                                   }
-                                                                   OnNews();
-                                                                 },
-                                                                 [this](const TicketGrant& ticket) {
-                                                                   {
-                                                                     absl::MutexLock lock(&news_mutex_);
-                                                                     news_ticket_ = ticket;
-                                                                   }
-                                                                   OnNews();
-                                                                 }});
+  link.first_refusal_ends = !options_.wait_for_router;
+  RouterLinkCallbacks callbacks;
+  callbacks.on_map = [this](const ClusterMap& map) {
+    {
+      absl::MutexLock lock(&news_mutex_);
+      news_map_ = map;
+    }
+    OnNews();
+  };
+  callbacks.on_ticket = [this](const TicketGrant& ticket) {
+    {
+      absl::MutexLock lock(&news_mutex_);
+      news_ticket_ = ticket;
+    }
+    OnNews();
+  };
+  link_ = std::make_unique<RouterLink>(link, std::move(callbacks));
   if (const absl::Status ready = link_->WaitReady(ToNanos(options_.connect_deadline)); !ready.ok())
     return ToPublic(ready);
   absl::MutexLock lock(&mutex_);

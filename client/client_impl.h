@@ -86,7 +86,8 @@ struct Client::Impl {
 
   Hit MakeHit(const Chain& chain, const PlanOutcome& outcome);
 
-  void OnNews();  // From the link's thread.
+  Status ConnectRouter();  // The last step of Init.
+  void OnNews();           // From the link's thread.
   void TakeNews() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TellFinished() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool PollLocked(std::vector<std::function<void()>>& run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

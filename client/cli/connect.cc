@@ -9,6 +9,7 @@ Result<std::unique_ptr<Client>> ConnectClient(const CliOptions& options,
   ClientOptions client;
   client.router = options.router;
   client.transport = options.transport;
+  client.wait_for_router = false;
   if (adjust) adjust(client);
   return Client::Connect(client);
 }

@@ -89,6 +89,7 @@ struct RouterLink::Impl {
   mutable absl::Mutex mutex;
   absl::Status error ABSL_GUARDED_BY(mutex);
   bool connected ABSL_GUARDED_BY(mutex) = false;
+  bool refused ABSL_GUARDED_BY(mutex) = false;  // An attempt has found nobody there.
   std::optional<ClusterMap> map ABSL_GUARDED_BY(mutex);
   std::optional<TicketGrant> ticket ABSL_GUARDED_BY(mutex);
   std::thread thread;  // Last: joined before the rest goes.
@@ -188,6 +189,7 @@ void RouterLink::Impl::Run() {
       const absl::MutexLock lock(&mutex);
       connected = false;
       error = status;
+      refused |= absl::IsUnavailable(status);
     }
     if (!guard.WaitFor(backoff.Next())) return;
   }
@@ -212,7 +214,7 @@ absl::Status RouterLink::WaitReady(Nanos timeout) {
   const absl::MutexLock lock(&impl.mutex);
   const auto ready = [&impl]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(impl.mutex) { return impl.map && impl.ticket; };
   const auto settled = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(impl.mutex) {
-    return ready() || NeedsAPerson(impl.error);
+    return ready() || NeedsAPerson(impl.error) || (impl.options.first_refusal_ends && impl.refused);
   };
   impl.mutex.AwaitWithTimeout(absl::Condition(&settled), absl::Nanoseconds(timeout));
   if (ready()) return absl::OkStatus();

@@ -24,6 +24,9 @@ struct RouterLinkOptions {
   Nanos rpc_deadline = 2 * kSecond;
   Nanos backoff_min = 50 * kMillisecond;  // Between failed attempts, doubling, with jitter.
   Nanos backoff_max = 2 * kSecond;
+  // WaitReady ends with the first attempt that finds nobody there (for tools; an engine that starts together
+  // with its router waits).
+  bool first_refusal_ends = false;
   // A watch that brings nothing for this long is dead (the router sends a copy every 10 s).
   Nanos watch_silent_max = 25 * kSecond;
   Nanos renew_min = 10 * kSecond;  // Tickets are renewed at half of their life, never more often than this.

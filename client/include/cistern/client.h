@@ -48,7 +48,10 @@ struct ClientOptions {
   bool spin = false;                      // Burn the calling thread while waiting, for lowest latency.
   std::chrono::milliseconds default_deadline{2000};
   std::chrono::milliseconds connect_deadline{5000};  // For Connect itself: the first map and ticket.
-  std::chrono::milliseconds lease_ttl{2000};         // At most 30 s.
+  // Whether Connect goes on trying for that long while nobody listens at the router's address. True for what
+  // starts together with the router; tools say no.
+  bool wait_for_router = true;
+  std::chrono::milliseconds lease_ttl{2000};  // At most 30 s.
   // Put window shared with nodes on this host; memory of AllocateBuffer.
   size_t window_bytes = size_t{64} << 20;
   uint32_t breaker_failures = 5;  // Failures in a row that open a peer's breaker.

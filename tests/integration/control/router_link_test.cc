@@ -301,6 +301,19 @@ TEST_F(RouterLinkTest, F32_TheRouterIsToldOfNodesThatWereFoundDead) {
   EXPECT_GT(link.gone_dropped(), 0u);
 }
 
+TEST_F(RouterLinkTest, AToolIsToldAtOnceThatNobodyListens) {
+  StopRouter();
+  Watched<Heard> heard;
+  RouterLinkOptions options = Options(address());
+  options.first_refusal_ends = true;
+  RouterLink link(options, Into(heard));
+  const Nanos begin = clock_.Now();
+  const absl::Status status = link.WaitReady(kTestPatience);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(address()));
+  EXPECT_LT(clock_.Now() - begin, kTestPatience / 2);
+}
+
 // A real router process, which can be stopped as none in this process could.
 class RouterProcess {
  public:
