@@ -62,7 +62,10 @@ void SimClient::ControlTurn(uint64_t nonce) {
   if (process_ == nullptr || process_->nonce != nonce) return;
   const bool wants_ticket = !process_->has_credentials;
   const uint64_t known = process_->core->map().epoch;
-  world_.Rpc(host_, [this, nonce, wants_ticket, known](Router& router) -> std::function<void()> {
+  const GoneReport gone{process_->ticket, process_->core->TakeGonePeers()};
+  world_.Rpc(host_, [this, nonce, wants_ticket, known, gone](Router& router) -> std::function<void()> {
+    if (!gone.peers.empty() && router.ReportPeersGone(gone, world_.UnixNow()).ok())
+      world_.log.Mark("peer_gone_reported", gone.peers.size());
     const ClusterMap map = router.map();
     const bool has_map = map.epoch != known;
     absl::StatusOr<TicketGrant> grant = absl::UnavailableError("not asked");
@@ -73,6 +76,7 @@ void SimClient::ControlTurn(uint64_t nonce) {
       if (grant.ok()) {
         process_->core->SetCredentials(grant->sealed, grant->namespace_secret, grant->cluster);
         process_->has_credentials = true;
+        process_->ticket = grant->sealed;
       }
       // Answers may overtake each other: a watch that was opened anew shows an older map first.
       if (has_map && map.epoch != process_->core->map().epoch) {

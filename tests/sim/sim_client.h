@@ -56,6 +56,7 @@ class SimClient {
   struct Process {
     uint64_t nonce = 0;
     bool has_credentials = false;
+    std::string ticket;
     std::unique_ptr<Random> random;
     std::unique_ptr<PutWindow> window;
     std::unique_ptr<LoopbackTransport> transport;

@@ -43,6 +43,7 @@ constexpr const char* kMustReach[] = {
     "fetch_PEER_GONE",
     "fetch_CANCELLED",
     "breaker_opened",
+    "peer_gone_reported",  // F32
     "old_owner_served",
     "put_abandoned",  // F19: its writer died.
     "put_expired",    // F19: its writer fell silent.
