@@ -177,5 +177,44 @@ class Writers(Case):
             self.assertTrue(harness.alive(pid))
 
 
+class Bounds(Case):
+    def loads(self, transport):
+        self.up(nodes=1)
+        pid = self.node_pids["node-1"]
+        idle = harness.shared_mappings(pid)
+        done = run(harness.TESTS / "many_buffers", "--router", self.router, "--transport", transport, "--loads", 100_000)
+        self.assertEqual(done.returncode, 0, done)
+        out = json.loads(done.stdout)
+        self.assertEqual((out["loads"], out["ok"], out["wrong"]), (100_000, 100_000, 0))
+        for what in ("regions", "bytes"):
+            # As much as the first load needed (window and arenas), and no more for all that followed.
+            self.assertEqual(out[what]["most"], out[what]["first"], out)
+            self.assertEqual(out[what]["after"], out[what]["before"], out)
+        if transport == "map":
+            self.assertGreater(out["regions"]["first"], out["regions"]["before"], "nothing was mapped: not the path that was meant")
+        wait_for(lambda: harness.shared_mappings(pid) == idle, "the node to let go of the client's memory")
+
+    def test_F59_100000_loads_into_distinct_buffers_over_map(self):
+        self.loads("map")
+
+    def test_F59_100000_loads_into_distinct_buffers_over_sockets(self):
+        self.loads("socket")
+
+
+class Hints(Case):
+    def router_counters(self):
+        return self.cistern("status")["router"]["counters"]
+
+    def test_F32_the_router_is_told_of_a_dead_node(self):
+        self.up()
+        client = self.client("loop", "--deadline-ms", 300, "--blocks", 64)
+        at, _line = client.next("fetch", good=lambda line: line["ok"] == line["asked"])
+        self.kill(self.node_pids["node-1"])
+        wait_for(lambda: self.router_counters().get("peer_hints_taken_total", 0) > 0, "the router to have been told")
+        states = lambda: {node["id"]: node["state"] for node in self.cistern("status")["nodes"]}
+        wait_for(lambda: states() == {"node-1": "gone", "node-2": "active"}, "node-1 to leave the map")
+        self.assertEqual(self.router_counters().get("nodes_expired_by_hint_total"), 1, "it took the whole time of a silent node")
+
+
 if __name__ == "__main__":
     harness.main()

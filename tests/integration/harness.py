@@ -2,19 +2,32 @@
 deadlines instead of sleeps. Python's standard library only."""
 import contextlib, json, os, pathlib, random, shutil, signal, socket, subprocess, sys, tempfile, threading, time, unittest
 
+import sanitizer
+
 BIN = TESTS = None
-PATIENCE = 120  # Seconds until something that ought to end is a failure.
+PATIENCE = 400 if sanitizer.NAMES else 120  # Seconds until something that ought to end is a failure.
 
 
 def main():
     global BIN, TESTS
     BIN, TESTS = (pathlib.Path(sys.argv.pop(1)).resolve() for _ in range(2))
-    unittest.main(module="__main__", verbosity=2)
+    sanitizer.run(lambda: unittest.main(module="__main__", verbosity=2))
 
 
 def free_port(host="127.0.0.1"):
     with socket.create_server((host, 0)) as s:
         return s.getsockname()[1]
+
+
+def instrumented():
+    """Whether the binaries are of a sanitizer build: slower by a factor, and bigger."""
+    return bool(sanitizer.NAMES)
+
+
+def shared_mappings(pid):
+    """(how many, bytes) of the memfd mappings of a process: put windows and arenas, its own and handed to it."""
+    ranges = [line.split()[0].split("-") for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines() if "/memfd:" in line]
+    return len(ranges), sum(int(end, 16) - int(begin, 16) for begin, end in ranges)
 
 
 def alive(pid):

@@ -45,6 +45,31 @@ class Strangers(Case):
         out = self.cistern("replay", self.trace(50), "--bytes-per-block", "16K", "--verify")
         self.assertEqual((out["wrong_parts"], out["failed_parts"]), (0, 0))
 
+    def test_F29_a_million_broken_frames_at_every_port(self):
+        """Nobody dies, nobody takes memory for what was only announced, connections are closed and counted.
+
+        The router's port speaks gRPC, not our frames, and answers each call: it gets a tenth."""
+        self.up(nodes=1)
+        frames = 20_000 if harness.instrumented() else 1_000_000
+        ports = {"tcp": frames, "unix": frames, "grpc": frames // 10}
+        pids = {"grpc": self.cluster["router"]["pid"], "tcp": self.node_pids["node-1"]}
+        before = {port: self.memory(pid) for port, pid in pids.items()}
+        floods = {port: subprocess.Popen([harness.TESTS / "wire_flood", self.router, port, str(count), "29"], stdout=subprocess.PIPE)
+                  for port, count in ports.items()}
+        for port, flood in floods.items():
+            out, _ = flood.communicate(timeout=600)
+            self.assertEqual(flood.returncode, 0, f"{port}, seed 29")
+            self.assertEqual(json.loads(out)["frames"], ports[port])
+            self.assertGreater(json.loads(out)["connections"], ports[port] / 1000)
+        for port, pid in pids.items():
+            self.assertTrue(alive(pid), port)
+            if not harness.instrumented():
+                self.assertLess(self.memory(pid) - before[port], 64 << 20, port)
+        self.assertGreater(self.node_counters()["bad_frames_total"], frames / 1000)
+        self.assertGreater(self.cistern("status")["router"]["counters"]["bad_requests_total"], 0)
+        out = self.cistern("replay", self.trace(50), "--bytes-per-block", "16K", "--verify")
+        self.assertEqual((out["wrong_parts"], out["failed_parts"]), (0, 0))
+
     def memory(self, pid):
         with open(f"/proc/{pid}/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
