@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Installs, builds and runs all tests. `--asan` adds the unit tests under AddressSanitizer and UBSan, which doubles the build.
+# Installs, builds and runs all tests. `--asan` and `--tsan` add the same tests, without lint, under AddressSanitizer with UBSan and
+# under ThreadSanitizer; each builds everything once more.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
-asan=no
-case "${1:-}" in
-  --asan) asan=yes ;;
-  "") ;;
-  *) fail "unknown flag $1; there is --asan" ;;
-esac
+sanitizers=()
+for flag in "$@"; do
+  case "$flag" in
+    --asan | --tsan) sanitizers+=("${flag#--}") ;;
+    *) fail "unknown flag $flag; there are --asan and --tsan" ;;
+  esac
+done
 
 "$root/deploy/install_deps.sh"
 "$root/deploy/build.sh" release
@@ -26,11 +28,11 @@ run_tests() {
 }
 step "running all tests (release)"
 run_tests release
-if [ "$asan" = yes ]; then
-  "$root/deploy/build.sh" asan
-  step "running unit tests (asan)"
-  run_tests asan -L unit
-fi
+for name in "${sanitizers[@]}"; do
+  "$root/deploy/build.sh" "$name"
+  step "running all tests but lint ($name)"
+  run_tests "$name" -LE lint
+done
 step "done"
 printf '%s\n' "${totals[@]}"
 exit $code

@@ -3,6 +3,9 @@
 Both ways that others link: find_package(cistern) and pkg-config. Nothing but the installed files may be needed."""
 import os, pathlib, re, shutil, socket, subprocess, sys, unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests/integration"))
+import sanitizer
+
 BUILD, SOURCE, CMAKE, CXX = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3], sys.argv[4]
 ROOM = BUILD / "package_test"
 PREFIX = ROOM / "prefix"
@@ -81,4 +84,4 @@ class Package(unittest.TestCase):
 
 if __name__ == "__main__":
     sys.argv = sys.argv[:1]
-    unittest.main(verbosity=2)
+    sanitizer.run(lambda: unittest.main(verbosity=2))

@@ -11,6 +11,9 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import sanitizer
+
 BINARY = sys.argv.pop(1) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else "cistern-router"
 PATIENCE_S = 60
 
@@ -102,4 +105,4 @@ class RouterProcess(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    sanitizer.run(unittest.main)
