@@ -80,8 +80,8 @@ absl::Status LayoutCheck::Run() {
 absl::Status LayoutCheck::CheckTop() {
   CISTERN_RETURN_IF_ERROR(CheckText("model", layout_.model, kModelBytesMax));
   CISTERN_RETURN_IF_ERROR(CheckText("rows", layout_.rows, kNameBytesMax));
-  CISTERN_RETURN_IF_ERROR(InRange("unit_tokens", layout_.unit_tokens, kBlockTokensMax));
   CISTERN_RETURN_IF_ERROR(InRange("block_tokens", layout_.block_tokens, kBlockTokensMax));
+  CISTERN_RETURN_IF_ERROR(InRange("unit_tokens", layout_.unit_tokens, kBlockTokensMax));
   CISTERN_RETURN_IF_ERROR(InRange("align_tokens", layout_.align_tokens, kAlignTokensMax));
   CISTERN_RETURN_IF_ERROR(AtMost("replay_tokens", layout_.replay_tokens, kReplayTokensMax));
   CISTERN_RETURN_IF_ERROR(AtMost("stripe_layers", layout_.stripe_layers, kStripeLayersMax));

@@ -11,7 +11,7 @@
 namespace cistern::layout {
 namespace {
 
-TEST(LayoutEncoding, IdIsFixedForever) {
+TEST(LayoutEncoding, F03_IdIsFixedForever) {
   // Made by core/testdata/layout_id.py, which knows the encoding on its own; a change here makes every stored
   // block unreachable.
   EXPECT_EQ(ToHex(ComputeId(SampleDense())), "7a07ffef8d057075f56cce817d722622");

@@ -65,8 +65,9 @@ struct Plane {
   Shard shard = Shard::kNone;
   Order order = Order::kRow;
   std::string order_name{};  // Of Order::kNamed alone.
-  // How values were quantised, by the rule's exact name: "fp32_128", "ue8m0_64", "none". Needed for dtypes of
-  // 8 bits and less that hold values; the scales themselves are a plane of their own, or static.
+  // How values were quantised, by the rule's exact name ("e4m3:amax/448,fp32,min=FLT_MIN", "none"). Needed
+  // for dtypes of 8 bits and less that hold values; the scales themselves are a plane of their own, or
+  // static.
   std::string scale_rule{};
   uint32_t scale_group = 0;  // Elements of a row that share a scale; 0: no scale per row.
   uint32_t pad_bytes = 0;    // Behind each head's row, stored because the format has it.

@@ -36,7 +36,7 @@ TEST(Layout, KnowsTheBitsOfADtypeAndTheNameOfAFamily) {
 
 TEST(Layout, F55_RefusesZeroesAndNamesTheField) {
   const Layout good = SampleDense();
-  ExpectRefused({}, "unit_tokens is 0", [](Layout&) {});
+  ExpectRefused({}, "block_tokens is 0", [](Layout&) {});
   ExpectRefused(good, "unit_tokens is 0", [](Layout& l) { l.unit_tokens = 0; });
   ExpectRefused(good, "block_tokens is 0", [](Layout& l) { l.block_tokens = 0; });
   ExpectRefused(good, "align_tokens is 0", [](Layout& l) { l.align_tokens = 0; });
