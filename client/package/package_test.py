@@ -63,6 +63,11 @@ class Package(unittest.TestCase):
         for header in (PREFIX / "include/cistern").iterdir():
             self.assertNotRegex(header.read_text(), r'#include\s+["<](absl|google|grpc|core|transport)')
 
+    def test_layouts_are_installed(self):
+        names = {p.name for p in (SOURCE / "docs/layouts").glob("*.textproto")}
+        self.assertEqual({p.name for p in (PREFIX / "share/cistern/layouts").glob("*.textproto")}, names)
+        self.assertGreater(len(names), 20)
+
     def use(self, program):
         """Without a cluster: one clear line, 2. With one: the second turn hits everything the first stored."""
         env = {**os.environ, "LD_LIBRARY_PATH": str(self.lib)}
