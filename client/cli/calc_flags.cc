@@ -4,6 +4,7 @@
 
 #include "CLI/CLI.hpp"
 #include "client/cli/flag_size.h"
+#include "client/cli/layout_flags.h"
 #include "core/calc/economics.h"
 #include "core/calc/trace_profile.h"
 
@@ -91,11 +92,12 @@ void AddTrace(CLI::App* calc, CliOptions& out) {
 }  // namespace
 
 void AddCalc(CLI::App& app, CliOptions& out) {
-  CLI::App* calc = app.add_subcommand("calc", "Calculators that need no cluster: costs and savings");
+  CLI::App* calc = app.add_subcommand("calc", "Calculators that need no cluster: memory, costs and savings");
   calc->require_subcommand(1);
   calc->fallthrough();
   AddEconomics(calc, out);
   AddTrace(calc, out);
+  AddCalcMemory(calc, out);
 }
 
 }  // namespace cistern

@@ -15,5 +15,11 @@ int RunBench(const CliOptions& options);
 int RunLookup(const CliOptions& options);
 int RunCalcEconomics(const CliOptions& options);
 int RunCalcTrace(const CliOptions& options);
+int RunCalcMemory(const CliOptions& options);
+int RunLayoutList(const CliOptions& options);
+int RunLayoutShow(const CliOptions& options);
+int RunLayoutCheck(const CliOptions& options);
+int RunLayoutDiff(const CliOptions& options);
+int RunLayoutFromConfig(const CliOptions& options);
 
 }  // namespace cistern

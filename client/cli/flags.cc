@@ -7,6 +7,7 @@
 #include "CLI/CLI.hpp"
 #include "client/cli/calc_flags.h"
 #include "client/cli/flag_size.h"
+#include "client/cli/layout_flags.h"
 #include "client/cli/output.h"
 
 namespace cistern {
@@ -109,6 +110,7 @@ void AddAll(CLI::App& app, CliOptions& out) {
   AddReplay(app, out);
   AddBench(app, out);
   AddCalc(app, out);
+  AddLayout(app, out);
   app.footer("Exit codes: 0 done, 1 falls short, 2 user or connection error (one line on stderr).");
 }
 

@@ -96,7 +96,8 @@ TEST(Flags, HelpIsNoError) {
 TEST(Flags, ListNamesEveryCommand) {
   std::vector<std::string> names;
   for (const CommandFlags& command : ListFlags()) names.push_back(command.command);
-  for (const char* command : {"", "up", "down", "status", "peers", "replay", "bench", "lookup"}) {
+  for (const char* command : {"", "up", "down", "status", "peers", "replay", "bench", "lookup", "calc memory",
+                              "layout list", "layout from-config"}) {
     EXPECT_THAT(names, Contains(command));
   }
 }

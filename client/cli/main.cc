@@ -33,6 +33,12 @@ int Main(int argc, char** argv) {
       {"lookup", RunLookup},
       {"calc economics", RunCalcEconomics},
       {"calc trace", RunCalcTrace},
+      {"calc memory", RunCalcMemory},
+      {"layout list", RunLayoutList},
+      {"layout show", RunLayoutShow},
+      {"layout check", RunLayoutCheck},
+      {"layout diff", RunLayoutDiff},
+      {"layout from-config", RunLayoutFromConfig},
   };
   try {
     return kCommands.at(options.command)(options);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "client/cli/calc_options.h"
+#include "client/cli/layout_options.h"
 
 namespace cistern {
 
@@ -66,6 +67,8 @@ struct CliOptions {
   CalcDataOptions calc_data;
   CalcEconomicsOptions calc_economics;
   CalcTraceOptions calc_trace;
+  CalcMemoryOptions calc_memory;
+  LayoutOptions layout;
 };
 
 }  // namespace cistern

@@ -122,7 +122,7 @@ class Docs(Case):
         common = set()
         for section in sections:
             flags = set(re.findall(r"^\| `(--[a-z-]+)` \|", section, flags=re.M))
-            named = re.match(r"`cistern ([a-z]+(?: [a-z]+(?=[ `]))?)", section)
+            named = re.match(r"`cistern ([a-z]+(?: [a-z-]+(?=[ `]))?)", section)
             if not named:
                 common = flags
                 continue
@@ -136,7 +136,7 @@ class Docs(Case):
 
     def commands(self, overview, path=""):
         """Every command that --help leads to; of a group like `calc`, those inside it."""
-        for name in re.findall(r"^  ([a-z]+) ", overview.split("Subcommands:")[1], flags=re.M):
+        for name in re.findall(r"^  ([a-z-]+) ", overview.split("Subcommands:")[1], flags=re.M):
             inside = run(*(path + name).split(), "--help").stdout
             if "Subcommands:" in inside:
                 yield from self.commands(inside, path + name + " ")
