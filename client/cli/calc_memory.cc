@@ -40,6 +40,13 @@ absl::StatusOr<Counted> Count(absl::StatusOr<ShippedLayout> found, const calc::M
   return Counted{*std::move(found), *std::move(use)};
 }
 
+// --dtype says other rows of the same model, whichever of its layouts --model names.
+absl::StatusOr<ShippedLayout> Resolve(const std::string& model, const std::string& rows) {
+  const absl::StatusOr<ShippedLayout> named = FindLayout(model);
+  if (rows.empty()) return named;
+  return FindLayout(named.ok() ? named->layout.model : model, rows);
+}
+
 Json GroupsJson(const std::vector<calc::GroupMemory>& groups) {
   Json out = Json::array();
   for (const calc::GroupMemory& group : groups) {
@@ -154,8 +161,7 @@ bool WriteFile(const std::string& path, const std::string& body) {
 int RunCalcMemory(const CliOptions& options) {
   const CalcMemoryOptions& o = options.calc_memory;
   const calc::MemoryQuery query{.tokens = o.context, .batch = o.batch, .tp = o.tp};
-  const absl::StatusOr<Counted> main =
-      Count(o.rows.empty() ? FindLayout(o.model) : FindLayout(o.model, o.rows), query);
+  const absl::StatusOr<Counted> main = Count(Resolve(o.model, o.rows), query);
   if (!main.ok()) return Fail(options.json, ErrorText(main.status()));
   std::vector<Counted> others;
   for (const std::string& name : o.compare) {

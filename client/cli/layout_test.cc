@@ -144,6 +144,7 @@ TEST(CalcMemoryCommand, TakesRowsAndBatch) {
             uint64_t{4} * 8192 * 327680);
   EXPECT_EQ(bytes({"--model", "minimax-m3", "--dtype", "fp8/bf16"}), uint64_t{8192} * 76032);
   EXPECT_EQ(bytes({"--model", "minimax-m3-fp8"}), uint64_t{8192} * 68736);
+  EXPECT_EQ(bytes({"--model", "minimax-m3-fp8", "--dtype", "bf16"}), uint64_t{8192} * 137472);
 }
 
 TEST(CalcMemoryCommand, SaysHowManySequencesFit) {
