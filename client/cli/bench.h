@@ -24,4 +24,7 @@ absl::StatusOr<BenchReport> BenchWrite(const CliOptions& options);
 absl::StatusOr<BenchReport> BenchLookup(const CliOptions& options);
 absl::StatusOr<BenchReport> BenchHash(const CliOptions& options);
 
+// Prints its own kind of result: a row for each form of storage compression. Returns the exit code.
+int BenchFormats(const CliOptions& options);
+
 }  // namespace cistern

@@ -57,6 +57,7 @@ std::string BenchText(const Json& r) {
 }  // namespace
 
 int RunBench(const CliOptions& given) {
+  if (given.bench.op == "formats") return BenchFormats(given);
   CliOptions options = given;
   BenchOptions& bench = options.bench;
   const bool chain = bench.op == "lookup" || bench.op == "hash";

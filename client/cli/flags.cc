@@ -59,9 +59,9 @@ void AddReplay(CLI::App& app, CliOptions& out) {
 
 void AddBench(CLI::App& app, CliOptions& out) {
   CLI::App* bench = app.add_subcommand("bench", "Measure one operation, with its physical limit beside it");
-  bench->add_option("OP", out.bench.op, "read, write, lookup or hash")
+  bench->add_option("OP", out.bench.op, "read, write, lookup, hash or formats")
       ->required()
-      ->check(CLI::IsMember({"read", "write", "lookup", "hash"}));
+      ->check(CLI::IsMember({"read", "write", "lookup", "hash", "formats"}));
   AddSize(bench, "--size", out.bench.size_bytes, 1, kBlockBytesMax, "Bytes of a part (default 64K)");
   bench
       ->add_option("--batch", out.bench.batch,

@@ -36,7 +36,7 @@ struct ReplayOptions {
 };
 
 struct BenchOptions {
-  std::string op;               // "read", "write", "lookup" or "hash".
+  std::string op;               // "read", "write", "lookup", "hash" or "formats".
   uint64_t size_bytes = 65536;  // Bytes of a part.
   uint32_t batch = 0;           // Parts an op (0: 16); blocks of the prefix for lookup and hash (0: 4096).
   uint32_t block_tokens = 16;   // Tokens a block.

@@ -151,6 +151,18 @@ class Docs(Case):
         self.assertAlmostEqual(hashed["gbps"] / hashed["limit"]["gbps"], hashed["ratio"], places=3)
         self.assertGreater(hashed["items_per_s"], 0)
 
+    def test_bench_formats_prints_every_field_without_a_cluster(self):
+        got = json.loads(run("bench", "formats", "--seconds", "0.1", "--limit", "--json").stdout)
+        self.assertEqual([form["form"] for form in got["forms"]], ["e4m3", "int8", "int4"])
+        self.assertEqual([form["stored_bytes"] for form in got["forms"]], [33792, 33792, 20480])
+        self.assertGreater(got["limit"]["gbps"], 0)
+        for form in got["forms"]:
+            saved = 1 - form["stored_bytes"] / got["size"]
+            for way, key in (("encode", "store_gbps"), ("decode", "load_gbps")):
+                self.assertGreater(form[f"{way}_ratio"], 0)
+                self.assertAlmostEqual(form["break_even"][key] / (form[f"{way}_gbps"] * saved), 1, places=4)
+        self.refused("bench", "formats", "--size", "5K", says=["16K"])
+
 
 class Calculators(Case):
     REQUEST = ["--prefix", 8000, "--new", 2000, "--output", 500]
