@@ -52,7 +52,7 @@ void AddLayout(CLI::App& app, CliOptions& out) {
   show->add_option("NAME", o.name, "Name as in list, a model's name, MODEL:ROWS, or a file")->required();
   show->add_flag("--text", o.text, "The text form alone, for a file of one's own");
   layout->add_subcommand("check", "Is each file a layout that can be?")
-      ->add_option("FILE", o.files, "Text form, as show --text prints it")
+      ->add_option("FILE", o.files, "Layouts in text form")
       ->required();
   CLI::App* diff = layout->add_subcommand("diff", "Which fields differ between two layouts");
   diff->add_option("A", o.before, "Name or file")->required();
