@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/chain.h"
+#include "core/chain_stream.h"
 #include "core/random.h"
 
 // Tokens a second of the chain hash, with its limit beside it: SHA-256 alone over the same number of bytes a
@@ -40,6 +41,15 @@ void BM_Chain(benchmark::State& state) {
   CountTokens(state);
 }
 BENCHMARK(BM_Chain)->Arg(16)->Arg(64)->Arg(256)->Arg(1024);
+
+// A conversation of 2^20 tokens grows by one.
+void BM_AppendOneToken(benchmark::State& state) {
+  ChainStream stream(ChainRoot{}, static_cast<uint32_t>(state.range(0)));
+  stream.Append(std::vector<uint32_t>(1u << 20, 7));
+  uint32_t token = 0;
+  for (auto _ : state) stream.Append(token++);
+}
+BENCHMARK(BM_AppendOneToken)->Arg(16)->Arg(256);
 
 void BM_LimitSha256(benchmark::State& state) {
   std::vector<uint32_t> tokens = Prompt();
