@@ -136,7 +136,7 @@ absl::StatusOr<MemoryRegion> MemoryRegion::Create(const char* name, size_t bytes
   return region;
 }
 
-absl::StatusOr<MemoryRegion> MemoryRegion::MapPeer(int fd, size_t bytes) {
+absl::StatusOr<MemoryRegion> MemoryRegion::MapPeer(int fd, size_t bytes, bool writable) {
   const FdHolder holder(fd);
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0) return ErrnoStatus(absl::StatusCode::kInvalidArgument, "peer's descriptor is no memfd");
@@ -150,12 +150,12 @@ absl::StatusOr<MemoryRegion> MemoryRegion::MapPeer(int fd, size_t bytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("peer's memory has ", info.st_size, " bytes where it announced ", bytes));
   }
-  void* data = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+  void* data = ::mmap(nullptr, bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) {
     return ErrnoStatus(absl::StatusCode::kResourceExhausted,
                        absl::StrCat("map ", Mebibytes(bytes), " of a peer"));
   }
-  return MemoryRegion(static_cast<std::byte*>(data), bytes, -1, /*writable=*/false);
+  return MemoryRegion(static_cast<std::byte*>(data), bytes, -1, writable);
 }
 
 MemoryRegion::MemoryRegion(MemoryRegion&& other) noexcept

@@ -17,10 +17,10 @@ class MemoryRegion {
   // write it (arenas); without it both sides may (a client's put window, which the client writes and the node
   // maps read-only). ResourceExhausted with the numbers when the machine has too little memory.
   static absl::StatusOr<MemoryRegion> Create(const char* name, size_t bytes, bool seal_future_write);
-  // Maps a memfd that a peer handed over, read-only. Takes `fd` (closed once mapped, also on error).
-  // InvalidArgument when it is not sealed against shrinking and growing (a shrunk map is a SIGBUS), or its
-  // size is not `bytes`.
-  static absl::StatusOr<MemoryRegion> MapPeer(int fd, size_t bytes);
+  // Maps a memfd that a peer handed over, read-only unless said otherwise. Takes `fd` (closed once mapped,
+  // also on error). InvalidArgument when it is not sealed against shrinking and growing (a shrunk map is a
+  // SIGBUS), or its size is not `bytes`.
+  static absl::StatusOr<MemoryRegion> MapPeer(int fd, size_t bytes, bool writable = false);
 
   MemoryRegion(MemoryRegion&& other) noexcept;
   MemoryRegion& operator=(MemoryRegion&& other) noexcept;
