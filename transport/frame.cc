@@ -14,6 +14,7 @@ bool IsKnown(FrameType type) {
     case FrameType::kRefused:
     case FrameType::kPing:
     case FrameType::kPong:
+    case FrameType::kRing:
     case FrameType::kLookup:
     case FrameType::kLookupReply:
     case FrameType::kPlan:

@@ -24,8 +24,10 @@ namespace cistern {
 // Limits are checked on the header alone, before anything is allocated (F29, S13, F36).
 inline constexpr uint32_t kFrameMagic = 0x31545343;
 inline constexpr size_t kFrameHeaderBytes = 40;
+// 2: an ack may offer a ring (kRingRegion), which kRing then answers; all else is as in 1.
 inline constexpr uint8_t kWireVersionMin = 1;
-inline constexpr uint8_t kWireVersionMax = 1;
+inline constexpr uint8_t kWireVersionMax = 2;
+inline constexpr uint8_t kRingWireVersion = 2;
 inline constexpr size_t kBodyBytesMax = 4u << 20;
 // Writers pad header and body to a multiple of this: the kernel copies a payload a quarter slower to an odd
 // address (docs/performance.md). Readers take any padding below it.
@@ -39,6 +41,7 @@ enum class FrameType : uint8_t {
   kRefused = 3,
   kPing = 4,
   kPong = 5,
+  kRing = 6,  // A client's first frame when the ack offered a ring; flags say whether it is used. No reply.
   kLookup = 10,
   kLookupReply = 11,
   kPlan = 12,
@@ -64,6 +67,7 @@ enum FrameFlag : uint16_t {
   kFlagOneShot = 2,     // PLAN: no lease outlives the reply (only with kFlagInline).
   kFlagFromWindow = 4,  // PUT: bytes lie in the client's put window; pull them.
   kFlagProbe = 8,       // LOOKUP by an operator: counts in no hit counter.
+  kFlagUseRing = 16,    // RING: all later frames of both sides go through it.
 };
 
 struct FrameHeader {

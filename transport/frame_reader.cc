@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "core/check.h"
 #include "core/crc32c.h"
 
 namespace cistern {
@@ -142,9 +143,9 @@ bool FrameReader::ReceiveHead(int fd, Event& event) {
   }
   const size_t room = kReceiveHeadBytes - head_end_;
   if (dry_) return event = Event::kNothing, false;
-  ssize_t got = 0;
+  int64_t got = 0;
   if (!expect_fds_) {
-    got = recv(fd, head_.data() + head_end_, room, MSG_DONTWAIT);
+    got = Receive(fd, head_.data() + head_end_, room);
   } else {
     iovec iov{head_.data() + head_end_, room};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kRegionsPerPeerMax)];
@@ -162,6 +163,20 @@ bool FrameReader::ReceiveHead(int fd, Event& event) {
   if (!Account(got, room, event)) return false;
   head_end_ += static_cast<size_t>(got);
   return true;
+}
+
+int64_t FrameReader::Receive(int fd, std::byte* to, size_t bytes) {
+  return ring_ != nullptr ? ring_->Read(to, bytes) : recv(fd, to, bytes, MSG_DONTWAIT);
+}
+
+ByteView FrameReader::UseRing(SharedRing* ring) {
+  CISTERN_CHECK(state_ == State::kFrameDone || state_ == State::kHeader);
+  const ByteView behind(head_.data() + head_at_, head_end_ - head_at_);
+  head_at_ = 0;
+  head_end_ = 0;
+  dry_ = false;
+  ring_ = ring;
+  return behind;
 }
 
 bool FrameReader::TakeControl(const void* opaque) {
@@ -189,7 +204,7 @@ bool FrameReader::ReceiveLargeBody(int fd, Event& event) {
   }
   if (dry_) return event = Event::kNothing, false;
   const size_t room = std::min(need, large_body_.size()) - large_body_got_;  // > 0: size grew past what came.
-  const ssize_t got = recv(fd, large_body_.data() + large_body_got_, room, MSG_DONTWAIT);
+  const int64_t got = Receive(fd, large_body_.data() + large_body_got_, room);
   if (!Account(got, room, event)) return false;
   large_body_got_ += static_cast<size_t>(got);
   return true;
@@ -213,7 +228,7 @@ bool FrameReader::ReceivePayload(int fd, Event& event) {
   size_t asked = std::min<uint64_t>(payload_left_, scratch_.size());
   // The next frame's header may follow at once: take it along, behind what body() still shows.
   if (asked == payload_left_) asked += std::min(kReceiveHeadBytes - head_end_, scratch_.size() - asked);
-  const ssize_t got = recv(fd, scratch_.data(), asked, MSG_DONTWAIT);
+  const int64_t got = Receive(fd, scratch_.data(), asked);
   if (!Account(got, asked, event)) return false;
   const size_t landed = std::min<uint64_t>(static_cast<size_t>(got), payload_left_);
   const size_t next = static_cast<size_t>(got) - landed;
@@ -257,6 +272,10 @@ bool FrameReader::Account(int64_t got, size_t asked, Event& event) {
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
     dry_ = true;
     return event = Event::kNothing, false;
+  }
+  if (errno == EBADMSG) {
+    event = Bad(absl::InvalidArgumentError("the peer's position in the ring cannot be"));
+    return false;
   }
   event = Bad(absl::UnavailableError(absl::StrCat("receive: ", std::strerror(errno))));
   return false;

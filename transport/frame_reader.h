@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "transport/shared_ring.h"
 #include "transport/transport.h"
 #include "transport/unique_fd.h"
 
@@ -69,6 +70,9 @@ class FrameReader {
   // come.
   void ExpectFds(bool on) { expect_fds_ = on; }
   std::vector<UniqueFd> TakeFds() { return std::exchange(fds_, {}); }
+  // Between two frames: the next one comes through `ring` (borrowed), and `fd` is read no more. Returns what
+  // had come behind the frame; it is forgotten.
+  ByteView UseRing(SharedRing* ring);
 
  private:
   enum class State : uint8_t { kHeader, kBody, kLargeBody, kPayloadDue, kPayload, kFrameDone };
@@ -77,6 +81,7 @@ class FrameReader {
   // False: no byte came; `event` tells why.
   bool ReceiveHead(int fd, Event& event);
   bool ReceiveLargeBody(int fd, Event& event);
+  int64_t Receive(int fd, std::byte* to, size_t bytes);
   bool ReceivePayload(int fd, Event& event);
   bool Account(int64_t got, size_t asked, Event& event);
   bool TakeControl(const void* message);
@@ -87,6 +92,7 @@ class FrameReader {
   Event Bad(absl::Status why);
 
   absl::Span<std::byte> scratch_;
+  SharedRing* ring_ = nullptr;
   State state_ = State::kHeader;
   bool dry_ = false;
   bool draining_ = false;

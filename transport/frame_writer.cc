@@ -75,6 +75,10 @@ FrameWriter::Outcome FrameWriter::Write(int fd, std::vector<uint64_t>& sent) {
     if (done < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return Outcome::kBlocked;
+      if (errno == EBADMSG) {
+        error_ = absl::InvalidArgumentError("the peer's position in the ring cannot be");
+        return Outcome::kBroken;
+      }
       error_ = absl::UnavailableError(absl::StrCat("send: ", std::strerror(errno)));
       return Outcome::kBroken;
     }
@@ -96,6 +100,7 @@ int64_t FrameWriter::SendSome(int fd, size_t& asked) {
     iov[count].iov_len = chunk.bytes - skip;
     asked += iov[count++].iov_len;
   }
+  if (ring_ != nullptr) return ring_->Write(absl::MakeConstSpan(iov, count));
   msghdr message{};
   message.msg_iov = iov;
   message.msg_iovlen = count;

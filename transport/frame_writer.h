@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "transport/shared_ring.h"
 #include "transport/transport.h"
 
 namespace cistern {
@@ -19,7 +20,7 @@ class FrameWriter {
  public:
   enum class Outcome : uint8_t {
     kDrained,  // Nothing waits.
-    kBlocked,  // The socket is full.
+    kBlocked,  // The socket or the ring is full.
     kMore,     // The burst is used up.
     kBroken,   // error() says why.
   };
@@ -30,7 +31,9 @@ class FrameWriter {
   // These ride with the first byte still to be written; only for a handshake frame, on a unix socket.
   // Borrowed until then.
   void AttachFds(std::vector<int> fds) { fds_ = std::move(fds); }
-  // Writes what the socket takes. Adds the cookies of frames that are wholly in the kernel to `sent`.
+  // From here on frames go into `ring` (borrowed) and not to `fd`.
+  void UseRing(SharedRing* ring) { ring_ = ring; }
+  // Writes what the socket or the ring takes. Adds the cookies of frames that are wholly taken to `sent`.
   Outcome Write(int fd, std::vector<uint64_t>& sent);
 
   bool empty() const { return first_ == chunks_.size(); }
@@ -58,6 +61,7 @@ class FrameWriter {
   size_t frames_ = 0;      // Waiting.
   size_t head_bytes_ = 0;  // Of frames waiting.
   std::vector<int> fds_;
+  SharedRing* ring_ = nullptr;
   uint64_t written_bytes_ = 0;
   absl::Status error_;
 };

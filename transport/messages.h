@@ -51,7 +51,8 @@ struct HelloAck {
   uint64_t incarnation = 0;
   uint32_t shard = 0;
   uint32_t shards = 1;
-  std::vector<RegionInfo> regions;  // Their memfds come with this frame on `map`.
+  std::vector<RegionInfo>
+      regions;  // Their memfds come with this frame on `map`; kRingRegion may be the last.
   void Encode(Bytes& out) const;
   absl::Status Decode(ByteView body);
 };

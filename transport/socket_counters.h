@@ -17,6 +17,7 @@ struct SocketCounters {
   uint64_t peers_refused = 0;  // Too many peers, or too many that have not said HELLO.
   uint64_t uid_refused = 0;    // Unix peer of another user.
   uint64_t map_refused = 0;    // Went on without a map; the path says why.
+  uint64_t ring_refused = 0;   // Mapped, but frames stay on the socket; the path says why.
   uint64_t stalled_sends = 0;
   uint64_t accept_errors = 0;
   uint64_t cancelled_requests = 0;
@@ -29,7 +30,7 @@ struct SocketCounters {
             {"peers_refused_total", peers_refused},     {"uid_refused_total", uid_refused},
             {"map_refused_total", map_refused},         {"stalled_sends_total", stalled_sends},
             {"accept_errors_total", accept_errors},     {"cancelled_requests_total", cancelled_requests},
-            {"drained_bytes_total", drained_bytes}};
+            {"drained_bytes_total", drained_bytes},     {"ring_refused_total", ring_refused}};
   }
 };
 

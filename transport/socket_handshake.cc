@@ -116,6 +116,9 @@ absl::Status SocketTransport::Impl::CheckHeader(const SocketPeer& peer, const Fr
           (header.type == FrameType::kRefused && peer.accepted)) {
         return absl::InvalidArgumentError("a frame of the handshake after it");
       }
+      if (header.type == FrameType::kRing && (!peer.ring_offered || header.body_bytes > 0)) {
+        return absl::InvalidArgumentError("an answer to a ring that was not offered");
+      }
       if (header.version != peer.version) return absl::InvalidArgumentError("not the version agreed on");
       return absl::OkStatus();
   }
@@ -211,6 +214,7 @@ void SocketTransport::Impl::SendAck(SocketPeer& peer, HelloAck& ack,
   }
   peer.path.device = DeviceOf(peer.fd.get());
   if (!regions.empty() || !peer.regions.empty()) SetMapped(peer);
+  OfferRing(peer, ack, fds);
   body_.clear();
   ack.Encode(body_);
   OutFrame frame;
@@ -219,11 +223,14 @@ void SocketTransport::Impl::SendAck(SocketPeer& peer, HelloAck& ack,
   if (!fds.empty()) peer.writer.AttachFds(std::move(fds));
   CISTERN_CHECK(peer.writer.Push(frame, peer.version).ok());
   Flush(peer);
+  peer.ring_offered = peer.ring != nullptr;
+  if (peer.ring_offered && !peer.writer.empty())
+    Doom(peer, absl::UnavailableError("the socket takes no ack"));
 }
 
 void SocketTransport::Impl::SetMapped(SocketPeer& peer) {
   peer.path.kind = PathKind::kMap;
-  peer.path.memory = "memfd, read-only map";
+  peer.path.memory = "memfd, read-only map; frames over the socket";
   peer.path.why = "same host";
   peer.path.one_sided = true;
 }
@@ -246,6 +253,10 @@ void SocketTransport::Impl::OnAckFrame(SocketPeer& peer) {
   }
   if (!status.ok()) return CloseBad(peer, status);
   std::vector<UniqueFd> fds = peer.reader.TakeFds();
+  const bool ring_offered =
+      ack.version >= kRingWireVersion && !ack.regions.empty() && ack.regions.back().id == kRingRegion;
+  absl::StatusOr<std::unique_ptr<SharedRing>> ring = absl::UnavailableError("none was offered");
+  if (ring_offered) ring = TakeRing(peer, ack, fds);
   if (hello.wants_map && !ack.regions.empty()) {
     status = peer.regions.Map(ack.regions, std::move(fds));
     if (status.ok()) {
@@ -259,6 +270,9 @@ void SocketTransport::Impl::OnAckFrame(SocketPeer& peer) {
   peer.state = State::kUp;
   peer.deadline = kNever;
   peer.version = static_cast<uint8_t>(ack.version);
+  if (!peer.path.one_sided) ring = absl::UnavailableError("no memory is mapped");
+  if (ring_offered) AnswerRing(peer, std::move(ring));
+  if (peer.state == State::kDown) return;
   handler_->OnPeerUp(peer.id, ack);
 }
 

@@ -184,8 +184,8 @@ TEST_P(SocketHostile, F61_VersionAndAlgorithmRefusalsNameBothSidesAndAreCounted)
   other.key_algorithm = "blake3/2";
   ASSERT_TRUE(algorithm.Send(RawPeer::HelloFrame(other)));
   EXPECT_TRUE(Closed(old_header) && Closed(new_header) && Closed(algorithm));
-  EXPECT_EQ(Refusal(old_header), "FAILED_PRECONDITION wire versions 3 to 3 offered, 1 to 1 spoken here");
-  EXPECT_EQ(Refusal(new_header), "FAILED_PRECONDITION wire versions 3 to 3 offered, 1 to 1 spoken here");
+  EXPECT_EQ(Refusal(old_header), "FAILED_PRECONDITION wire versions 3 to 3 offered, 1 to 2 spoken here");
+  EXPECT_EQ(Refusal(new_header), "FAILED_PRECONDITION wire versions 3 to 3 offered, 1 to 2 spoken here");
   EXPECT_THAT(Refusal(algorithm), HasSubstr("blake3/2"));
   EXPECT_THAT(Refusal(algorithm), HasSubstr(kKeyAlgorithm));
   EXPECT_EQ(Counter("version_refused_total"), 2u);

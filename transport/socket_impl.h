@@ -16,7 +16,7 @@
 namespace cistern {
 
 // The works of SocketTransport: socket_transport.cc has what the owner calls, socket_poll.cc what Poll does,
-// socket_handshake.cc how a connection becomes a peer.
+// socket_handshake.cc how a connection becomes a peer, socket_ring.cc how frames go through shared memory.
 //
 // Callbacks run with no reader, writer or iterator on the stack. They may close any peer, also the one they
 // are about: a closed peer moves to the graveyard, which is emptied when the outermost call returns.
@@ -35,6 +35,7 @@ class SocketTransport::Impl {
   const PeerPath* Path(PeerId id) const;
   std::vector<ConstSegment> MappedRegions(PeerId id) const;
   bool AwaitsRoom() const { return writers_waiting_ > 0; }
+  void SetSpinning(bool spinning);
   bool Poll();
 
   void set_handler(TransportHandler* handler) { handler_ = handler; }
@@ -44,6 +45,10 @@ class SocketTransport::Impl {
 
  private:
   using State = SocketPeer::State;
+  // So few peers are read without asking epoll first: one system call less for each frame. Every
+  // kDirectRoundsMax rounds epoll is asked all the same, for listeners, handshakes, wakes and bells.
+  static constexpr size_t kDirectPeersMax = 4;
+  static constexpr int kDirectRoundsMax = 16;
   // What an epoll event is about, in the high half of its data.
   enum Tag : uint32_t { kPeerTag, kListenerTag, kWakeTag, kTimerTag, kForeignTag };
   struct Listener {
@@ -104,6 +109,21 @@ class SocketTransport::Impl {
   void RefuseMap(SocketPeer& peer, const absl::Status& why);
   void Refuse(SocketPeer& peer, const absl::Status& why);
 
+  // socket_ring.cc
+  void OfferRing(SocketPeer& peer, HelloAck& ack, std::vector<int>& fds);
+  absl::StatusOr<std::unique_ptr<SharedRing>> TakeRing(const SocketPeer& peer, HelloAck& ack,
+                                                       std::vector<UniqueFd>& fds);
+  void AnswerRing(SocketPeer& peer, absl::StatusOr<std::unique_ptr<SharedRing>> ring);
+  void OnRingWord(SocketPeer& peer);
+  void EnterRing(SocketPeer& peer);
+  void RefuseRing(SocketPeer& peer, const absl::Status& why);
+  bool ServeRings();
+  bool ServeRing(SocketPeer& peer);
+  bool HearBells(SocketPeer& peer);
+  static void RingBell(const SocketPeer& peer);
+  void AfterRingWrite(SocketPeer& peer, FrameWriter::Outcome outcome);
+  void WakeForRings();
+
   Clock& clock_;
   const SocketOptions options_;
   TransportHandler* handler_ = nullptr;
@@ -118,7 +138,10 @@ class SocketTransport::Impl {
   const std::unique_ptr<Scratch> scratch_ = std::make_unique<Scratch>();
   absl::flat_hash_map<PeerId, std::unique_ptr<SocketPeer>> peers_;
   std::vector<std::unique_ptr<SocketPeer>> graveyard_;
-  size_t writers_waiting_ = 0;  // Peers with wants_write.
+  size_t writers_waiting_ = 0;    // Peers with wants_write.
+  size_t rings_ = 0;              // Peers that have one, also those that have not entered it.
+  std::vector<PeerId> ring_ids_;  // Peers that are in theirs.
+  bool spinning_ = false;         // The owner polls again and again.
   PeerId next_id_ = 1;
   size_t unauthenticated_ = 0;
   int depth_ = 0;

@@ -68,7 +68,7 @@ TEST_F(SocketMap, PathsSayWhatIsUsedAndWhy) {
   const PeerPath* path = pair_->client().Path(mapped);
   EXPECT_EQ(path->kind, PathKind::kMap);
   EXPECT_EQ(path->device, "unix");
-  EXPECT_EQ(path->memory, "memfd, read-only map");
+  EXPECT_EQ(path->memory, "memfd, read-only map; frames in a shared ring");
   EXPECT_EQ(path->why, "same host");
   EXPECT_THAT(pair_->client().MappedRegions(mapped), SizeIs(1));
   EXPECT_EQ(pair_->node().Path(node_handler_.up[0])->kind, PathKind::kMap);
@@ -133,6 +133,8 @@ TEST_F(SocketMap, DescriptorsAfterTheHandshakeGoNowhere) {
   RawPeer peer(pair_->address());
   ASSERT_TRUE(peer.Send(RawPeer::HelloFrame(MapHello(0))));
   ASSERT_TRUE(Until([&] { return node_handler_.up.size() == 1; }));
+  ASSERT_TRUE(peer.Send(RawPeer::Frame(FrameHeader{.type = FrameType::kRing}, {})));  // No ring, thanks.
+  for (int i = 0; i < 100; ++i) pair_->Step();
   const size_t before = OpenFds();
   const UniqueFd extra = Memfd(4096, F_SEAL_GROW);
   ASSERT_TRUE(

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/container/flat_hash_set.h"
@@ -8,6 +9,7 @@
 #include "transport/frame_reader.h"
 #include "transport/frame_writer.h"
 #include "transport/peer_regions.h"
+#include "transport/shared_ring.h"
 #include "transport/transport.h"
 #include "transport/unique_fd.h"
 
@@ -39,9 +41,11 @@ struct SocketPeer {
   const bool accepted;
   const bool is_unix;
   State state = State::kConnecting;
-  bool doomed = false;       // OnPeerDown is due at the next Poll, with `doom`.
-  bool wants_write = false;  // EPOLLOUT is armed.
-  bool unflushed = false;    // In Impl's list of those with frames that may wait.
+  bool doomed = false;        // OnPeerDown is due at the next Poll, with `doom`.
+  bool wants_write = false;   // EPOLLOUT is armed.
+  bool unflushed = false;     // In Impl's list of those with frames that may wait.
+  bool ring_offered = false;  // With the ack; frames wait until the client has said whether it takes it.
+  bool in_ring = false;       // Frames go through `ring`, the socket has bells and the end.
   uint8_t version = kWireVersionMax;
   Nanos deadline = kNever;  // Of the handshake.
   Nanos last_progress = 0;  // When the socket last took a byte; counts while wants_write.
@@ -49,6 +53,7 @@ struct SocketPeer {
   absl::Status doom;
   ConnectOptions connect;  // Ours only.
   PeerPath path;
+  std::unique_ptr<SharedRing> ring;  // Outlives reader and writer.
   FrameReader reader;
   FrameWriter writer;
   PeerRegions regions;

@@ -12,10 +12,6 @@ namespace cistern {
 namespace {
 
 constexpr int kEventsPerPoll = 64;
-// So few peers are read without asking epoll first: one system call less for each frame. Every
-// kDirectRoundsMax rounds epoll is asked all the same, for listeners, handshakes and wakes.
-constexpr size_t kDirectPeersMax = 4;
-constexpr int kDirectRoundsMax = 16;
 
 }  // namespace
 
@@ -34,6 +30,7 @@ bool SocketTransport::Impl::Poll() {
   }
   polling_ = false;
   if (!sent_.empty() || !doomed_.empty()) Wake();
+  WakeForRings();
   return moved;
 }
 
@@ -50,9 +47,9 @@ bool SocketTransport::Impl::FlushWaiting() {
 }
 
 bool SocketTransport::Impl::PollSockets() {
-  bool moved = false;
-  if (peers_.size() <= kDirectPeersMax) {
-    moved = ServeDirectly();
+  bool moved = ServeRings();
+  if (peers_.size() - ring_ids_.size() <= kDirectPeersMax) {
+    moved |= ServeDirectly();
     if (++direct_rounds_ < kDirectRoundsMax) return moved;
     direct_rounds_ = 0;
   }
@@ -68,7 +65,7 @@ bool SocketTransport::Impl::ServeDirectly() {
   for (const auto& [id, peer] : peers_) {
     if (peer->state != State::kUp)
       direct_rounds_ = kDirectRoundsMax;  // A handshake: epoll knows when it goes on.
-    if (peer->state == State::kUp && !peer->doomed) ids_.push_back(id);
+    if (peer->state == State::kUp && !peer->doomed && !peer->in_ring) ids_.push_back(id);
   }
   for (const PeerId id : ids_) {
     SocketPeer* peer = Find(id);  // An earlier one's callback may have closed it.
@@ -100,6 +97,7 @@ bool SocketTransport::Impl::HandleEvent(const epoll_event& event) {
     ConnectDone(*peer);
     return true;
   }
+  if (peer->in_ring) return !HearBells(*peer) || ServeRing(*peer);
   bool moved = false;
   if ((event.events & EPOLLOUT) != 0) {
     Flush(*peer);
@@ -140,7 +138,9 @@ bool SocketTransport::Impl::HandleReadEvent(SocketPeer& peer, FrameReader::Event
       BeginPayload(peer);
       return true;
     case FrameReader::Event::kFrame:
-      if (peer.state == State::kUp) {
+      if (peer.ring_offered) {
+        OnRingWord(peer);
+      } else if (peer.state == State::kUp) {
         DeliverFrame(peer);
       } else if (peer.state == State::kAwaitHello) {
         OnHelloFrame(peer);

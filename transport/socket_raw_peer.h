@@ -79,6 +79,27 @@ class RawPeer {
       return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
     }
   }
+  // The same once, with descriptors that came along.
+  bool DrainWithFds(std::vector<UniqueFd>& fds) {
+    std::byte buffer[4096];
+    iovec iov{buffer, sizeof(buffer)};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kRegionsPerPeerMax)] = {};
+    msghdr message{};
+    message.msg_iov = &iov;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    const ssize_t got = recvmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got <= 0) return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+    received_.insert(received_.end(), buffer, buffer + got);
+    const cmsghdr* rights = CMSG_FIRSTHDR(&message);
+    for (size_t i = 0; rights != nullptr && i < (rights->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(rights) + i * sizeof(int), sizeof(int));
+      fds.emplace_back(fd);
+    }
+    return true;
+  }
   const Bytes& received() const { return received_; }
   int fd() const { return fd_.get(); }
 

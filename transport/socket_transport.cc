@@ -42,6 +42,7 @@ std::vector<ConstSegment> SocketTransport::MappedRegions(PeerId peer) const {
 bool SocketTransport::Poll() { return impl_->Poll(); }
 bool SocketTransport::AwaitsRoom() const { return impl_->AwaitsRoom(); }
 int SocketTransport::WaitFd() const { return impl_->wait_fd(); }
+void SocketTransport::SetSpinning(bool spinning) { impl_->SetSpinning(spinning); }
 std::map<std::string, uint64_t> SocketTransport::counters() const { return impl_->counters(); }
 size_t SocketTransport::peer_count() const { return impl_->peer_count(); }
 
@@ -195,6 +196,8 @@ void SocketTransport::Impl::Down(SocketPeer& peer, const absl::Status& why) {
   if (peer.IsUnauthenticated()) --unauthenticated_;
   peer.state = State::kDown;
   if (peer.wants_write) --writers_waiting_;
+  if (peer.ring != nullptr) --rings_;
+  if (peer.in_ring) std::erase(ring_ids_, peer.id);
   peer.fd.Reset();  // Leaves epoll with it.
   counters_.drained_bytes += peer.reader.drained_bytes();
   const auto found = peers_.find(peer.id);
@@ -220,8 +223,10 @@ void SocketTransport::Impl::Wake() {
 }
 
 void SocketTransport::Impl::Flush(SocketPeer& peer) {
+  if (peer.ring_offered) return;  // Until the client has said where frames go.
   cookies_.clear();
   const FrameWriter::Outcome outcome = peer.writer.Write(peer.fd.get(), cookies_);
+  if (peer.in_ring) AfterRingWrite(peer, outcome);
   for (const uint64_t cookie : cookies_) sent_.emplace_back(peer.id, cookie);
   if (!cookies_.empty()) Wake();
   switch (outcome) {
@@ -247,6 +252,7 @@ void SocketTransport::Impl::Watch(SocketPeer& peer, bool wants_write) {
   if (peer.wants_write == wants_write) return;
   peer.wants_write = wants_write;
   wants_write ? ++writers_waiting_ : --writers_waiting_;
+  if (peer.in_ring) return;  // Room in the ring is told by a bell.
   epoll_event event{};
   event.events = EPOLLIN | (wants_write ? uint32_t{EPOLLOUT} : 0u);
   event.data.u64 = uint64_t{kPeerTag} << 32 | peer.id;

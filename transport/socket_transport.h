@@ -20,17 +20,20 @@ inline constexpr Nanos kStalledSendMax =
 inline constexpr uint32_t kHelloFrameBytesMax =
     2048;  // Body of the first frame of a peer that nobody knows yet.
 inline constexpr size_t kCancelledRequestsMax =
-    1024;  // Cancelled ids remembered per peer; Cancel says no above.
+    1024;                                    // Cancelled ids remembered per peer; Cancel says no above.
+inline constexpr size_t kRingPeersMax = 64;  // Rings at a time: 32 MiB; further peers stay on their socket.
 
 struct SocketOptions {
   std::string why = "socket";  // PeerPath::why of peers without a map.
   size_t peers_max = kPeersMax;
   int send_buffer_bytes = 0;     // SO_SNDBUF; 0: the kernel's own tuning.
   int receive_buffer_bytes = 0;  // SO_RCVBUF; 0: the kernel's own tuning.
+  bool offer_rings = true;       // To peers that map our memory; accepting side.
 };
 
 // Frames over TCP and unix sockets, and on unix sockets, where both sides agree, one-sided reads of the
-// peer's sealed memfds (`map`). One class serves both sides: a node listens, a client connects.
+// peer's sealed memfds (`map`), with frames in a ring of shared memory. One class serves both sides: a node
+// listens, a client connects.
 //
 // Owner: a shard or a client. Thread: the owner's, for every call and callback. Lifetime: must outlive its
 // callbacks, is destroyed outside of them; destroying closes all peers without OnPeerDown.
@@ -63,6 +66,7 @@ class SocketTransport final : public Transport {
   bool Poll() override;
   bool AwaitsRoom() const override;
   int WaitFd() const override;
+  void SetSpinning(bool spinning) override;
 
   // "bad_frames_total", "version_refused_total", "handshake_timeouts_total", ... Values so far.
   std::map<std::string, uint64_t> counters() const override;

@@ -15,7 +15,13 @@ TransportKind Map() {
           }};
 }
 
-INSTANTIATE_TEST_SUITE_P(Socket, TransportSuite, ::testing::Values(Tcp(), Map()),
+TransportKind MapWithoutRing() {
+  return {"map_without_ring", true, true, [](TransportHandler& client, TransportHandler& node) {
+            return std::make_unique<SocketPair>(client, node, FreshUnixAddress(),
+                                                SocketOptions{.offer_rings = false});
+          }};
+}
+INSTANTIATE_TEST_SUITE_P(Socket, TransportSuite, ::testing::Values(Tcp(), Map(), MapWithoutRing()),
                          [](const auto& kind) { return kind.param.name; });
 
 }  // namespace

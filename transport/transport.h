@@ -29,7 +29,7 @@ std::string_view PathKindName(PathKind kind);  // "loopback", "socket", "map", "
 struct PeerPath {
   PathKind kind = PathKind::kSocket;
   std::string device;      // "lo", "eth0", "unix"
-  std::string memory;      // "memfd, read-only map", "host, copied by the kernel"
+  std::string memory;      // "memfd, read-only map; frames in a shared ring", "host, copied by the kernel"
   std::string why;         // "same host", "--transport socket", "map refused: ..."
   bool one_sided = false;  // Pull works; otherwise bytes come as payload of replies.
 };
@@ -110,6 +110,7 @@ struct ConnectOptions {
   Hello hello;                           // wants_map and window_bytes are filled in by the transport.
   const MemoryRegion* window = nullptr;  // Offered to the node on one-sided paths; must outlive the peer.
   bool allow_map = true;
+  bool allow_ring = true;  // Frames of a mapped peer through shared memory, where the node offers it.
 };
 
 class Transport {
@@ -147,12 +148,18 @@ class Transport {
   // What the last Poll left waits for a peer to take bytes: sleep on WaitFd rather than spin, since a full
   // socket buffer outlasts the wake-up.
   virtual bool AwaitsRoom() const { return false; }
-  // Readable when Poll would find work; level-triggered. -1 in the simulation.
+  // Readable when Poll would find work, except while SetSpinning(true); level-triggered. -1 in the
+  // simulation.
   virtual int WaitFd() const = 0;
+  // True: the owner calls Poll again and again, and peers need not wake it. False, as it begins: it may sleep
+  // on WaitFd. Cheap enough to be said around each sleep.
+  virtual void SetSpinning(bool) {}
 };
 
 // The region id under which the accepting side pulls from a peer's put window.
 inline constexpr uint32_t kPutWindowRegion = 0;
+// The region of an ack that is a ring for frames (SharedRing) and no memory of parts.
+inline constexpr uint32_t kRingRegion = 0xffffffff;
 inline constexpr Nanos kHandshakeDeadline = 2 * kSecond;
 inline constexpr size_t kSendQueueFramesMax = 1024;
 inline constexpr size_t kSendQueueBytesMax = 32u << 20;

@@ -276,7 +276,7 @@ TEST_P(TransportSuite, F61_RefusesAnotherVersionNamingBoth) {
   ASSERT_TRUE(Until([&] { return client_handler_.down.count(*peer) == 1; }));
   const std::string message(client_handler_.down[*peer][0].message());
   EXPECT_THAT(message, ::testing::HasSubstr("7 to 9"));
-  EXPECT_THAT(message, ::testing::HasSubstr("1 to 1"));
+  EXPECT_THAT(message, ::testing::HasSubstr("1 to 2"));
   EXPECT_EQ(client_handler_.down[*peer][0].code(), absl::StatusCode::kFailedPrecondition);
 }
 
