@@ -1,7 +1,10 @@
 #include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -45,6 +48,12 @@ void Fill(PayloadPlan& plan, uint64_t bytes, std::vector<std::byte>& memory) {
   }
 }
 
+struct Ring {
+  std::unique_ptr<cistern::SharedRing> node = *cistern::SharedRing::Create();
+  std::unique_ptr<cistern::SharedRing> client =
+      *cistern::SharedRing::Join(cistern::UniqueFd(dup(node->fd())), node->bytes());
+};
+
 }  // namespace
 
 namespace cistern {
@@ -69,6 +78,8 @@ void FuzzSeeds(const std::function<void(const std::string&, const std::string&)>
   add("small_chunks", '\x01' + stream);
   add("drained", '\x03' + stream);
   add("cancelled", '\x05' + stream);
+  add("in_a_ring", '\xff' + stream);
+  add("in_a_ring_small_chunks", '\x80' + stream);
 }
 
 }  // namespace cistern
@@ -83,10 +94,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) != 0) return 0;
   std::vector<std::byte> scratch(512), memory;
   FrameReader reader(absl::MakeSpan(scratch));
+  // Half of the inputs come through a ring; what the one before left in it goes first.
+  static const Ring ring;
+  if (data[0] >= 128) {
+    for (std::byte old[4096]; ring.node->Read(old, sizeof(old)) > 0;) {
+    }
+    reader.UseRing(ring.node.get());
+  }
   bool open = true;
   for (size_t at = 0; at < stream.size() && open; at += chunk) {
     const size_t bytes = std::min(chunk, stream.size() - at);
-    if (send(fds[0], stream.data() + at, bytes, 0) != static_cast<ssize_t>(bytes)) std::abort();
+    const iovec piece{stream.data() + at, bytes};
+    const ssize_t put = data[0] >= 128 ? ring.client->Write(absl::MakeConstSpan(&piece, 1))
+                                       : send(fds[0], piece.iov_base, bytes, 0);
+    if (put != static_cast<ssize_t>(bytes)) std::abort();
     reader.StartRound();
     for (;;) {
       const FrameReader::Event event = reader.Next(fds[1]);
