@@ -60,6 +60,7 @@ NodeStats ShardLoop::LatestStats() {
 
 void ShardLoop::Run() {
   Nanos last_work = clock_->Now();
+  transport_->SetSpinning(true);
   while (!stop_.load(std::memory_order_relaxed)) {
     const bool posted = mailbox_.Drain();
     const bool worked = shard_->Poll();
@@ -83,7 +84,9 @@ void ShardLoop::Sleep(Nanos now) {
       {.fd = mailbox_.fd(), .events = POLLIN, .revents = 0},
       {.fd = transport_->WaitFd(), .events = POLLIN, .revents = 0}};  // A negative one is left out.
   const timespec timeout{.tv_sec = (until - now) / kSecond, .tv_nsec = (until - now) % kSecond};
+  transport_->SetSpinning(false);  // Before anything can come that would have to wake us.
   ::ppoll(fds, 2, &timeout, nullptr);
+  transport_->SetSpinning(true);
 }
 
 }  // namespace cistern

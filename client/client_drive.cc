@@ -217,7 +217,7 @@ bool Client::Impl::Poll() {
 void Client::Impl::WaitFor(const bool* done) {
   std::vector<std::function<void()>> run;
   mutex_.Lock();
-  ++waiters_;
+  if (waiters_++ == 0 && options_.spin) transport_->SetSpinning(true);
   while (!*done) {
     if (asleep_) {
       turn_.Wait(&mutex_);
@@ -238,10 +238,12 @@ void Client::Impl::WaitFor(const bool* done) {
       }
     }
   }
-  if (--waiters_ > 0)
+  if (--waiters_ > 0) {
     turn_.SignalAll();
-  else
+  } else {
+    if (options_.spin) transport_->SetSpinning(false);  // From here on event_fd has to show what comes.
     Arm();
+  }
   mutex_.Unlock();
 }
 
