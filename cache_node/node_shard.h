@@ -132,14 +132,17 @@ class NodeShard final : public TransportHandler {
   bool TakePayload(SlotId slot, uint64_t& bytes);
   void SendParts(PeerId peer, FrameType type, uint64_t request_id);
   void Describe(SlotId slot, PartDescriptor& out) const;
-  void TouchAll(absl::Span<const SlotId> slots);
+  // Of slots_, whose depths are slot_depths_.
+  void TouchAll(UseId use);
+  UseId BeginUse(const ChainRequest& request, absl::Span<const SlotId> here, uint32_t first_missing,
+                 bool to_store);
   void EndRow(uint32_t row);
 
   // node_shard_write.cc
   void Offer(PeerId peer, const InFrame& frame);
-  void JudgeOffered(const ChainRequest& request, uint32_t blocks_here);
+  UseId JudgeOffered(const ChainRequest& request, uint32_t blocks_here);
   PartResult ReserveOffered(PeerId peer, const ChainRequest& request, uint32_t block, PartCoord coord,
-                            Nanos deadline, uint64_t& put_id);
+                            Nanos deadline, UseId use, uint64_t& put_id);
   void Put(PeerId peer, const InFrame& frame);
   void PutFromWindow(PeerId peer, const InFrame& frame);
   PartResult CheckPut(PeerId peer, const PutRequest::Part& part, PutState state, uint32_t& put);
@@ -183,6 +186,8 @@ class NodeShard final : public TransportHandler {
   IdList ids_;
   Bytes body_;
   std::vector<SlotId> slots_;
+  std::vector<uint32_t> slot_depths_;
+  std::vector<uint64_t> missing_keys_;
   std::vector<SlotId> ended_;
   std::vector<SlotId> held_;  // Slots whose bytes go into payload_.
   std::vector<ConstSegment> payload_;

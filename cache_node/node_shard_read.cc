@@ -107,10 +107,23 @@ void NodeShard::Describe(SlotId slot, PartDescriptor& out) const {
   out.coord = PartCoord::Unpack(trailer.coord);
 }
 
+// Tells the eviction policy of a request, with all that it will have to store.
+UseId NodeShard::BeginUse(const ChainRequest& request, absl::Span<const SlotId> here, uint32_t first_missing,
+                          bool to_store) {
+  missing_keys_.clear();
+  const uint32_t blocks = BlocksOfThisShard(request);
+  for (uint32_t block = first_missing; block < blocks; ++block) {
+    for (const PartCoord coord : request.coords) {
+      missing_keys_.push_back(RamTier::PolicyKey(request.blocks[block].hash, coord));
+    }
+  }
+  return ram_.BeginUse(request.part_bytes, here, missing_keys_, Tick(), to_store);
+}
+
 // Deepest first, so a parent is more recent than its children.
-void NodeShard::TouchAll(absl::Span<const SlotId> slots) {
+void NodeShard::TouchAll(UseId use) {
   const uint32_t tick = Tick();
-  for (size_t i = slots.size(); i-- > 0;) ram_.Touch(slots[i], tick);
+  for (size_t i = slots_.size(); i-- > 0;) ram_.Touch(slots_[i], tick, use, slot_depths_[i]);
 }
 
 bool NodeShard::TryLeaseAll(absl::Span<const SlotId> slots) {
@@ -147,7 +160,12 @@ void NodeShard::Plan(PeerId peer, const InFrame& frame) {
     }
   }
   CountBlocks(scan, chain_.blocks.size());
-  TouchAll(slots_);
+  slot_depths_.clear();
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    slot_depths_.push_back(chain_.depth + static_cast<uint32_t>(i / chain_.coords.size()));
+  }
+  if (scan.stopped_by != PartResult::kBusy)
+    TouchAll(BeginUse(chain_, slots_, scan.hit_blocks, /*to_store=*/false));
   plan_reply_.hit_blocks = scan.hit_blocks;
   plan_reply_.stopped_by = scan.stopped_by;
   plan_reply_.plan_id = chain_.plan_id;  // Also where no lease is left: the asker compares.

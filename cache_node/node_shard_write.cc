@@ -14,11 +14,14 @@ uint64_t PullName(uint32_t frame, uint32_t part) { return uint64_t{frame} << 32 
 
 // First of two passes: which offered parts are here already. No slot is reserved meanwhile, so no answer goes
 // stale.
-void NodeShard::JudgeOffered(const ChainRequest& request, uint32_t blocks_here) {
+UseId NodeShard::JudgeOffered(const ChainRequest& request, uint32_t blocks_here) {
   const auto coords = static_cast<uint32_t>(request.coords.size());
   const LayoutIndex layout = ram_.FindLayout(request.layout);
   const size_t pairs = size_t{blocks_here} * coords;
   slots_.clear();
+  slot_depths_.clear();
+  size_t leading = 0;  // Pairs that are here, up to the first that is not.
+  size_t first_missing = pairs;
   for (size_t from = 0; from < pairs; from += kProbeBatchMax) {
     const size_t to = std::min(pairs, from + kProbeBatchMax);
     probes_.clear();
@@ -29,21 +32,39 @@ void NodeShard::JudgeOffered(const ChainRequest& request, uint32_t blocks_here) 
     ram_.FindBatch(absl::MakeSpan(probes_));
     for (size_t i = from; i < to; ++i) {
       const SlotId slot = probes_[i - from].slot;
-      if (slot == kNoSlot) continue;
+      if (slot == kNoSlot) {
+        first_missing = std::min(first_missing, i);
+        continue;
+      }
       const PartResult judged =
           ram_.Judge(slot, request.blocks[i / coords].fingerprint, layout, request.part_bytes);
       // A miss here means another block of the same hash: it cannot be stored beside this one (F01).
       offer_reply_.slots[i].result = judged == PartResult::kOk     ? PartResult::kExists
                                      : judged == PartResult::kMiss ? PartResult::kInvalid
                                                                    : judged;
-      if (judged == PartResult::kOk) slots_.push_back(slot);
+      if (judged != PartResult::kOk) continue;
+      slots_.push_back(slot);
+      slot_depths_.push_back(request.depth + static_cast<uint32_t>(i / coords));
+      if (first_missing == pairs && leading == i) ++leading;
     }
   }
-  TouchAll(slots_);  // A writer has just computed these blocks: they are in use.
+  // A plan has mostly told of these puts already; else they are a request of their own.
+  UseId use = 0;
+  if (first_missing < pairs) {
+    use =
+        ram_.UseThatLacked(request.part_bytes, RamTier::PolicyKey(request.blocks[first_missing / coords].hash,
+                                                                  request.coords[first_missing % coords]));
+  }
+  if (use == 0) {
+    use = BeginUse(request, absl::MakeConstSpan(slots_).first(leading),
+                   static_cast<uint32_t>(first_missing / coords), /*to_store=*/true);
+  }
+  TouchAll(use);  // A writer has just computed these blocks: they are in use.
+  return use;
 }
 
 PartResult NodeShard::ReserveOffered(PeerId peer, const ChainRequest& request, uint32_t block,
-                                     PartCoord coord, Nanos deadline, uint64_t& put_id) {
+                                     PartCoord coord, Nanos deadline, UseId use, uint64_t& put_id) {
   if (!puts_.HasRoom(peer)) return PartResult::kBusy;
   SlotId slot = kNoSlot;
   const PartResult reserved = ram_.Reserve(request.part_bytes, Tick(), slot);
@@ -52,6 +73,7 @@ PartResult NodeShard::ReserveOffered(PeerId peer, const ChainRequest& request, u
                       .slot = slot,
                       .length = request.part_bytes,
                       .depth = request.depth + block,
+                      .use = use,
                       .deadline = deadline,
                       .key = {.block = request.blocks[block], .coord = coord},
                       .layout = request.layout});
@@ -66,7 +88,7 @@ void NodeShard::Offer(PeerId peer, const InFrame& frame) {
   const uint32_t asked_ms = chain_.deadline_ms == 0 ? kPutDeadlineDefaultMs : chain_.deadline_ms;
   const Nanos deadline = clock_.Now() + std::min(asked_ms, kPutDeadlineMaxMs) * kMillisecond + kPutGrace;
   offer_reply_.slots.assign(chain_.blocks.size() * coords, OfferReply::Slot{});
-  JudgeOffered(chain_, blocks_here);
+  const UseId use = JudgeOffered(chain_, blocks_here);
   // Shallow blocks first: when not all fit, a prefix is what is worth having. One refusal speaks for the
   // rest, since all parts of an offer have one size; so a full arena is told at once (F16).
   PartResult refused = PartResult::kOk;
@@ -78,7 +100,7 @@ void NodeShard::Offer(PeerId peer, const InFrame& frame) {
       } else if (slot.result == PartResult::kOk && refused != PartResult::kOk) {
         slot.result = refused;
       } else if (slot.result == PartResult::kOk) {
-        slot.result = ReserveOffered(peer, chain_, block, chain_.coords[c], deadline, slot.put_id);
+        slot.result = ReserveOffered(peer, chain_, block, chain_.coords[c], deadline, use, slot.put_id);
         if (slot.result != PartResult::kOk) refused = slot.result;
       }
       NodeCounters::Count(counters_.offer_parts, slot.result);
@@ -159,8 +181,8 @@ void NodeShard::PublishFrame(PeerId peer, const PutRequest& request, absl::Span<
       if (results[i] == PartResult::kOk) {
         const PutTable::Row row = puts_.row(put);
         puts_.Remove(put);
-        results[i] =
-            ram_.Publish(row.slot, row.key, row.layout, row.length, request.parts[i].crc, row.depth, tick);
+        results[i] = ram_.Publish(row.slot, row.key, row.layout, row.length, request.parts[i].crc, row.depth,
+                                  tick, row.use);
         if (results[i] == PartResult::kOk) counters_.put_bytes += row.length;
       }
     }

@@ -8,6 +8,7 @@
 #include "cache_node/deadline_heap.h"
 #include "cache_node/slot_record.h"
 #include "core/clock.h"
+#include "core/eviction_policy.h"
 #include "core/ids.h"
 #include "core/part.h"
 #include "core/random.h"
@@ -39,6 +40,7 @@ class PutTable {
     SlotId slot = kNoSlot;
     uint32_t length = 0;
     uint32_t depth = 0;
+    UseId use = 0;  // The request it belongs to, for the eviction policy.
     Nanos deadline = 0;
     uint64_t request_id = 0;
     PartKey key{};

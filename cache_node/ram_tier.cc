@@ -10,10 +10,6 @@ namespace cistern {
 namespace {
 
 constexpr uint32_t kNoSlab = UINT32_MAX;
-// What a policy keeps for an entry, as the policies' headers say it; used for metadata_bytes alone.
-uint64_t PolicyBytesPerEntry(const std::string& policy) {
-  return policy == "lru" ? 12 : 64 + 2 * 20;  // hazard: an entry and its two ghosts.
-}
 
 }  // namespace
 
@@ -75,10 +71,36 @@ void RamTier::SetTick(SlotId slot, uint32_t tick) {
   record.tick = tick;
 }
 
-void RamTier::Touch(SlotId slot, uint32_t tick) {
+UseId RamTier::BeginUse(uint32_t part_bytes, absl::Span<const SlotId> here,
+                        absl::Span<const uint64_t> missing, uint32_t tick, bool to_store) {
+  if (part_bytes < kPartBytesMin || part_bytes > kPartBytesMax) return 0;
+  // Who only asks makes no size of slots.
+  const ClassId size_class = to_store ? pool_.ClassFor(part_bytes) : pool_.FindClass(part_bytes);
+  if (size_class == kNoClass) return 0;
+  entries_here_.clear();
+  for (const SlotId slot : here) entries_here_.push_back(pool_.PolicyId(slot));
+  const UseId use =
+      StateOf(size_class).policy->Begin({.tick = tick, .here = entries_here_, .missing = missing});
+  if (!missing.empty()) lacks_[missing[0] % kUsesMax] = {missing[0], use, part_bytes};
+  return use;
+}
+
+UseId RamTier::UseThatLacked(uint32_t part_bytes, uint64_t key) const {
+  const Lack& lack = lacks_[key % kUsesMax];
+  return lack.key == key && lack.part_bytes == part_bytes ? lack.use : 0;
+}
+
+uint64_t RamTier::PolicyKeyOf(SlotId slot) const {
+  const SlotTrailer& trailer = pool_.trailer(slot);
+  BlockHash hash;
+  std::memcpy(hash.bytes.data(), trailer.hash, hash.bytes.size());
+  return PolicyKey(hash, PartCoord::Unpack(trailer.coord));
+}
+
+void RamTier::Touch(SlotId slot, uint32_t tick, UseId use, uint32_t depth) {
   if (pool_.record(slot).state() != SlotState::kVisible) return;  // Dropped while leased.
   SetTick(slot, tick);
-  classes_[pool_.slab_of(slot).size_class].policy->Touch(pool_.PolicyId(slot));
+  classes_[pool_.slab_of(slot).size_class].policy->Touch(use, pool_.PolicyId(slot), depth);
 }
 
 void RamTier::Refresh(SlotId slot, uint32_t tick) {
@@ -182,7 +204,7 @@ void RamTier::Remove(SlotId slot, bool evicted) {
   if (evicted) {
     ++counters_.evicted_parts;
     counters_.evicted_bytes += record.length;
-    state.policy->Evicted(id);
+    state.policy->Evicted(id, PolicyKeyOf(slot));
   } else {
     state.policy->Erase(id);
   }
@@ -202,7 +224,7 @@ void RamTier::Remove(SlotId slot, bool evicted) {
 }
 
 PartResult RamTier::Publish(SlotId slot, const PartKey& key, const LayoutId& layout, uint32_t length,
-                            uint32_t crc, uint32_t depth, uint32_t tick) {
+                            uint32_t crc, uint32_t depth, uint32_t tick, UseId use) {
   if (const SlotId there = Find(key.block.hash, key.coord); there != kNoSlot) {
     const PartResult judged = Judge(there, key.block.fingerprint, layouts_.Find(layout), length);
     Abandon(slot);
@@ -237,7 +259,8 @@ PartResult RamTier::Publish(SlotId slot, const PartKey& key, const LayoutId& lay
   ClassState& state = classes_[slab.size_class];
   ++state.visible;
   SetTick(slot, tick);
-  state.policy->Insert(pool_.PolicyId(slot), key.block.hash.Prefix64(), depth);
+  state.policy->Insert(use, pool_.PolicyId(slot),
+                       {.key = PolicyKey(key.block.hash, key.coord), .depth = depth, .bytes = length});
   return PartResult::kOk;
 }
 
@@ -288,12 +311,11 @@ RamTier::Dropped RamTier::DropBlocks(absl::Span<const BlockHash> blocks) {
 }
 
 uint64_t RamTier::metadata_bytes() const {
-  uint64_t policy_entries = 0;
+  uint64_t policies = 0;
   for (const ClassState& state : classes_) {
-    if (state.policy != nullptr) policy_entries += state.visible;
+    if (state.policy != nullptr) policies += state.policy->memory_bytes();
   }
-  return pool_.metadata_bytes() + index_.metadata_bytes() +
-         policy_entries * PolicyBytesPerEntry(policy_name_);
+  return pool_.metadata_bytes() + index_.metadata_bytes() + policies;
 }
 
 }  // namespace cistern

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -47,7 +48,17 @@ class RamTier {
   // False when the slot has UINT16_MAX leases already.
   bool TryLease(SlotId slot);
   void Unlease(SlotId slot);
-  void Touch(SlotId slot, uint32_t tick);
+  // A request for parts of one size has come: `here` are its first ones, `missing` the keys (PolicyKey) of
+  // those that follow, `to_store` when they will be put. Touches nothing. The name is good for touches and
+  // puts of the same request; 0 names none.
+  UseId BeginUse(uint32_t part_bytes, absl::Span<const SlotId> here, absl::Span<const uint64_t> missing,
+                 uint32_t tick, bool to_store);
+  // The request, if any, that lately lacked this part first: its puts belong to it.
+  UseId UseThatLacked(uint32_t part_bytes, uint64_t key) const;
+  static uint64_t PolicyKey(const BlockHash& hash, PartCoord coord) {
+    return hash.Prefix64() + coord.Packed() * uint64_t{0x9e3779b97f4a7c15};
+  }
+  void Touch(SlotId slot, uint32_t tick, UseId use = 0, uint32_t depth = 0);
   // Used on by the request that touched it before: as recent as a touch, but no reuse.
   void Refresh(SlotId slot, uint32_t tick);
 
@@ -58,7 +69,7 @@ class RamTier {
   // kExists, kLayout (the key is here under another layout or length), kInvalid (collision, F01), kBusy (too
   // many layouts).
   PartResult Publish(SlotId slot, const PartKey& key, const LayoutId& layout, uint32_t length, uint32_t crc,
-                     uint32_t depth, uint32_t tick);
+                     uint32_t depth, uint32_t tick, UseId use = 0);
   void Abandon(SlotId slot);  // A reserved slot is not wanted any more.
 
   // --- dropping. True: the bytes are gone; false: a lease keeps them.
@@ -104,6 +115,7 @@ class RamTier {
   void EmptySlab(uint32_t slab_index);
   void Remove(SlotId slot, bool evicted);  // Out of index and policy; freed unless leased.
   void SetTick(SlotId slot, uint32_t tick);
+  uint64_t PolicyKeyOf(SlotId slot) const;
   template <typename Visit>
   void ForEachSlot(Visit visit);
 
@@ -113,6 +125,13 @@ class RamTier {
   BlockIndex index_;  // Over pool_.
   LayoutTable layouts_;
   std::vector<ClassState> classes_;
+  std::vector<EntryId> entries_here_;  // Scratch of BeginUse.
+  struct Lack {
+    uint64_t key = 0;
+    UseId use = 0;
+    uint32_t part_bytes = 0;
+  };
+  std::array<Lack, kUsesMax> lacks_{};  // First key that a request lacked, by its low bits.
   uint32_t slab_hand_ = 0;
   uint64_t used_bytes_ = 0;
   uint64_t pinned_bytes_ = 0;

@@ -10,11 +10,11 @@ namespace {
 constexpr uint64_t kMiB = 1u << 20;
 
 struct World {
-  explicit World(uint64_t ram) : random(4) {
+  explicit World(uint64_t ram, const char* policy = "lru") : random(4) {
     auto made = MemoryRegion::Create("ram-test", SlabPool::RegionBytes(ram), true);
     EXPECT_TRUE(made.ok());
     region = std::make_unique<MemoryRegion>(*std::move(made));
-    tier = std::make_unique<RamTier>(*region, ram, "lru", random, counters);
+    tier = std::make_unique<RamTier>(*region, ram, policy, random, counters);
   }
   PartKey Key() {
     PartKey key;
@@ -208,6 +208,20 @@ TEST(RamTier, F21_APartCostsAtMost120BytesOfMetadata) {
   EXPECT_LE(worst, 120u);
   // Records, trailers, cells and links of the policy, all of them.
   EXPECT_GE(worst, sizeof(SlotRecord) + sizeof(SlotTrailer) + sizeof(uint64_t));
+}
+
+// With the policy that nodes have by default, its ghosts and all that it learns with.
+TEST(RamTier, F21_APartCostsAtMost150BytesWithEviction) {
+  World w(512 * kMiB, "cistern");
+  constexpr uint64_t kParts = 512 * kMiB / 4096;
+  uint64_t worst = 0;
+  for (uint64_t i = 1; i <= 4 * kParts; ++i) {
+    w.tick += 4;
+    ASSERT_EQ(w.Put(w.Key(), 4096), PartResult::kOk);
+    if (i >= 100'000 && i % 1000 == 0) worst = std::max(worst, w.tier->metadata_bytes() / w.tier->parts());
+  }
+  EXPECT_EQ(w.tier->parts(), kParts);
+  EXPECT_LE(worst, 150u);
 }
 
 TEST(RamTier, F36_RefusesTooLargeUpFront) {

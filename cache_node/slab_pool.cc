@@ -66,6 +66,14 @@ ClassId SlabPool::ClassFor(uint32_t part_bytes) {
   return unused;
 }
 
+ClassId SlabPool::FindClass(uint32_t part_bytes) const {
+  const uint32_t stride = Stride(part_bytes);
+  for (size_t i = 0; i < classes_.size(); ++i) {
+    if (classes_[i].stride == stride) return static_cast<ClassId>(i);
+  }
+  return kNoClass;
+}
+
 SlotId SlabPool::TryTake(ClassId size_class) {
   SizeClass& c = classes_[size_class];
   if (c.room_head == kNone) {

@@ -62,6 +62,8 @@ class SlabPool {
 
   // The class of parts of this size, made when new. kNoClass when kSizeClassesMax sizes have slabs.
   ClassId ClassFor(uint32_t part_bytes);
+  // The same, but kNoClass when there is none yet.
+  ClassId FindClass(uint32_t part_bytes) const;
   // A slot of the class from a slab with room or from a free slab; kNoSlot when there is neither.
   // Its state is kWriting and its generation odd.
   SlotId TryTake(ClassId size_class);

@@ -2,17 +2,17 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "core/eviction/hazard_policy.h"
+#include "core/eviction/cistern_policy.h"
 #include "core/eviction/lru_policy.h"
 
 namespace cistern {
 
 absl::StatusOr<std::unique_ptr<EvictionPolicy>> MakeEvictionPolicy(std::string_view name,
                                                                    uint32_t capacity_entries) {
+  if (name == "cistern") return std::make_unique<CisternPolicy>(capacity_entries);
   if (name == "lru") return std::make_unique<LruPolicy>(capacity_entries);
-  if (name == "hazard") return std::make_unique<HazardPolicy>(capacity_entries);
   return absl::InvalidArgumentError(
-      absl::StrCat("no eviction policy \"", std::string(name), "\"; there are lru and hazard"));
+      absl::StrCat("no eviction policy \"", std::string(name), "\"; nodes have cistern and lru"));
 }
 
 }  // namespace cistern

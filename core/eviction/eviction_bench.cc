@@ -11,26 +11,26 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: eviction_bench TRACE [POLICY ...]\n");
     return 2;
   }
-  const cistern::TraceIds requests = cistern::ReadTraceIds(argv[1]);
-  if (requests.empty()) {
+  const cistern::ReplayTrace trace = cistern::ReadReplayTrace(argv[1]);
+  if (trace.requests.empty()) {
     std::fprintf(stderr, "%s: cannot be read whole\n", argv[1]);
     return 2;
   }
-  const uint32_t unique = cistern::CountUnique(requests);
   const std::vector<std::string> named(argv + 2, argv + argc);
-  const std::vector<std::string> policies = named.empty() ? std::vector<std::string>{"lru", "hazard"} : named;
+  const std::vector<std::string> policies =
+      named.empty() ? std::vector<std::string>{"lru", "cistern"} : named;
   std::printf("%-12s %8s %8s %8s %8s %8s %8s   ns/block stranding\n", "policy", "1%", "2%", "5%", "10%",
               "20%", "50%");
   for (const std::string& policy : policies) {
     for (const auto flow : {cistern::ReplayFlow::kPlain, cistern::ReplayFlow::kNode}) {
-      std::printf("%-6s %-5s", policy.c_str(), flow == cistern::ReplayFlow::kNode ? "node" : "plain");
+      std::printf("%-8s %-5s", policy.c_str(), flow == cistern::ReplayFlow::kNode ? "node" : "plain");
       double seconds = 0;
       uint64_t blocks = 0;
       uint64_t stranding = 0;
       for (const double share : {.01, .02, .05, .1, .2, .5}) {
         const auto begin = std::chrono::steady_clock::now();
         const auto score =
-            cistern::ReplayPolicy(policy, requests, static_cast<uint32_t>(unique * share), flow);
+            cistern::ReplayPolicy(policy, trace, static_cast<uint32_t>(trace.unique * share), flow);
         if (!score.ok()) {
           std::fprintf(stderr, "%s\n", std::string(score.status().message()).c_str());
           return 2;

@@ -8,8 +8,6 @@
 
 namespace cistern {
 
-inline constexpr EntryId kNoEntry = UINT32_MAX;
-
 // Neighbours of every entry, for intrusive lists that share one table: an entry is in one list at a time.
 // Owned by a policy; grows to the highest id seen and never allocates below that.
 class LinkTable {
@@ -21,6 +19,7 @@ class LinkTable {
   };
   explicit LinkTable(uint32_t capacity) { links_.reserve(capacity); }
 
+  uint64_t memory_bytes() const { return links_.size() * sizeof(Links); }
   bool IsLinked(EntryId id) const { return id < links_.size() && links_[id].list != 0; }
   uint8_t ListOf(EntryId id) const { return id < links_.size() ? links_[id].list : 0; }
   Links& At(EntryId id) { return links_[id]; }

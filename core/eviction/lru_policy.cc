@@ -2,11 +2,11 @@
 
 namespace cistern {
 
-void LruPolicy::Insert(EntryId id, uint64_t /*ghost_key*/, uint32_t /*depth*/) {
+void LruPolicy::Insert(UseId /*use*/, EntryId id, const EntryFacts& /*facts*/) {
   order_.PushNewest(links_, id);
 }
 
-void LruPolicy::Touch(EntryId id) {
+void LruPolicy::Touch(UseId /*use*/, EntryId id, uint32_t /*depth*/) {
   order_.Remove(links_, id);
   order_.PushNewest(links_, id);
 }

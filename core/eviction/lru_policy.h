@@ -12,11 +12,12 @@ class LruPolicy final : public EvictionPolicy {
   explicit LruPolicy(uint32_t capacity_entries) : links_(capacity_entries) {}
 
   std::string_view name() const override { return "lru"; }
-  void Insert(EntryId id, uint64_t ghost_key, uint32_t depth) override;
-  void Touch(EntryId id) override;
+  void Insert(UseId use, EntryId id, const EntryFacts& facts) override;
+  void Touch(UseId use, EntryId id, uint32_t depth) override;
   void Erase(EntryId id) override;
   std::optional<EntryId> Victim(absl::FunctionRef<bool(EntryId)> may_evict) override;
-  void Evicted(EntryId id) override { Erase(id); }
+  void Evicted(EntryId id, uint64_t /*key*/) override { Erase(id); }
+  uint64_t memory_bytes() const override { return links_.memory_bytes(); }
 
  private:
   LinkTable links_;

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/eviction_policy.h"
+#include "core/trace_reader.h"
 
 namespace cistern {
 
@@ -23,22 +26,36 @@ struct ReplayScore {
 // Blocks of one request, in chain order; an id stands for its block and all before it.
 using TraceIds = std::vector<std::vector<uint32_t>>;
 
-// Distinct ids of a trace: what an unbounded cache would hold.
-uint32_t CountUnique(const TraceIds& requests);
+// A trace as policies see it: blocks are numbered densely.
+struct ReplayTrace {
+  TraceIds requests;
+  std::vector<int64_t> times_ms;  // One a request; not falling.
+  uint32_t unique = 0;            // Distinct ids: what an unbounded cache would hold.
+};
+
+// Reads a request trace (trace_reader.h) in the order of its time stamps. Broken lines are told and left out.
+// The reader's errors; InvalidArgument for a file without requests, or with more blocks than entries have
+// names.
+absl::StatusOr<ReplayTrace> LoadReplayTrace(const std::string& path, TraceReader::BrokenLine broken);
+
+// Numbers blocks anew in the order of their first use. times_ms: one a request; empty means one request a
+// second. Where time falls back, it stands still.
+ReplayTrace MakeReplayTrace(const TraceIds& requests, const std::vector<int64_t>& times_ms = {});
 
 // How a request reaches the policy.
 enum class ReplayFlow {
-  // Every block is touched or inserted, deepest first: the rules under which policies are compared in print.
+  // Every block is touched or inserted, deepest first, then what is too much is evicted: the rules under
+  // which
+  // policies are compared in print.
   kPlain,
   // As a node does it: the hit prefix is touched and leased, room is made for all the rest, which is then
-  // inserted, deepest
-  // first, and the release refreshes the prefix.
+  // inserted, deepest first, and the release refreshes the prefix.
   kNode,
 };
 
-// Runs a trace through one pool of `capacity` equal slots. Judges policies in tests, in eviction_bench and in
-// `cistern sim eviction`. InvalidArgument for an unknown policy.
-absl::StatusOr<ReplayScore> ReplayPolicy(std::string_view policy, const TraceIds& requests, uint32_t capacity,
+// Runs a trace through one pool of `capacity` equal slots under one of the nodes' policies. Judges policies
+// in tests, in eviction_bench and in `cistern sim eviction`. InvalidArgument for an unknown policy.
+absl::StatusOr<ReplayScore> ReplayPolicy(std::string_view policy, const ReplayTrace& trace, uint32_t capacity,
                                          ReplayFlow flow = ReplayFlow::kPlain);
 
 }  // namespace cistern

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/eviction/replay.h"
 #include "core/trace_reader.h"
 
 namespace cistern {
@@ -34,6 +35,13 @@ inline std::vector<std::vector<uint32_t>> ReadTraceIds(const std::string& path) 
   }
   if (!all_good || !(*reader)->status().ok()) return {};
   return requests;
+}
+
+// The whole file as policies see it; without requests when it cannot be read whole.
+inline ReplayTrace ReadReplayTrace(const std::string& path) {
+  bool all_good = true;
+  auto trace = LoadReplayTrace(path, [&all_good](uint64_t, std::string_view) { all_good = false; });
+  return trace.ok() && all_good ? *std::move(trace) : ReplayTrace{};
 }
 
 }  // namespace cistern
