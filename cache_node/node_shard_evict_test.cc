@@ -1,4 +1,4 @@
-// The nodes' default eviction policy behind PLAN, OFFER, PUT and RELEASE.
+// The nodes' eviction policies behind PLAN, OFFER, PUT and RELEASE.
 #include <gtest/gtest.h>
 
 #include <vector>

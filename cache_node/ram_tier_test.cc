@@ -210,7 +210,7 @@ TEST(RamTier, F21_APartCostsAtMost120BytesOfMetadata) {
   EXPECT_GE(worst, sizeof(SlotRecord) + sizeof(SlotTrailer) + sizeof(uint64_t));
 }
 
-// With the policy that nodes have by default, its ghosts and all that it learns with.
+// With the policy that keeps most, its ghosts and all that it learns with.
 TEST(RamTier, F21_APartCostsAtMost150BytesWithEviction) {
   World w(512 * kMiB, "cistern");
   constexpr uint64_t kParts = 512 * kMiB / 4096;
