@@ -21,5 +21,6 @@ int RunLayoutShow(const CliOptions& options);
 int RunLayoutCheck(const CliOptions& options);
 int RunLayoutDiff(const CliOptions& options);
 int RunLayoutFromConfig(const CliOptions& options);
+int RunSimEviction(const CliOptions& options);
 
 }  // namespace cistern

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <string_view>
 
 #include "CLI/CLI.hpp"
@@ -9,6 +10,7 @@
 #include "client/cli/flag_size.h"
 #include "client/cli/layout_flags.h"
 #include "client/cli/output.h"
+#include "client/cli/shares.h"
 
 namespace cistern {
 namespace {
@@ -80,6 +82,64 @@ void AddBench(CLI::App& app, CliOptions& out) {
   bench->add_flag("--no-spin", out.bench.no_spin, "Sleep while waiting instead of spinning");
 }
 
+// Splits "1%,5%" or "lru,fifo" and hands each piece to `take`, which says whether it can be read.
+CLI::Option* AddList(CLI::App* app, const std::string& name, const std::string& help,
+                     const std::string& example,
+                     std::function<bool(std::string_view piece, bool first)> take) {
+  const auto split = [name, example, take](const CLI::results_t& results) {
+    bool first = true;
+    for (const std::string& result : results) {
+      for (size_t at = 0; at <= result.size(); first = false) {
+        const size_t end = std::min(result.find(',', at), result.size());
+        const std::string piece = result.substr(at, end - at);
+        if (!take(piece, first))
+          throw CLI::ValidationError(name, "'" + piece + "' is none; write " + example);
+        at = end + 1;
+      }
+    }
+    return true;
+  };
+  return app->add_option(name, split, help);
+}
+
+void AddSim(CLI::App& app, CliOptions& out) {
+  CLI::App* all = app.add_subcommand("sim", "Run a trace through the nodes' own code, without nodes");
+  all->require_subcommand(1);
+  all->fallthrough();
+  CLI::App* sim = all->add_subcommand("eviction", "Hit ratios by policy and size");
+  sim->add_option("FILE", out.sim.file, "Trace: JSON lines, plain or .zst")->required();
+  AddList(sim, "--policy", "Policies (default: all)", "for example lru,cistern",
+          [&out](std::string_view piece, bool first) {
+            if (first) out.sim.policies.clear();
+            out.sim.policies.emplace_back(piece);
+            return !piece.empty();
+          })
+      ->type_name("P,...");
+  AddList(sim, "--size", "Shares of the trace's unique blocks (default 1%,2%,5%,10%,20%,50%)",
+          "for example 1%,5%",
+          [&out](std::string_view piece, bool first) {
+            if (first) out.sim.sizes.clear();
+            const std::optional<double> share = ParseShare(piece);
+            if (share) out.sim.sizes.push_back(*share);
+            return share.has_value();
+          })
+      ->type_name("S%,...");
+  AddList(sim, "--ttl", "Sliding times to live, of a memory without end", "for example 5m,1h",
+          [&out](std::string_view piece, bool first) {
+            if (first) out.sim.ttls_ms.clear();
+            const std::optional<int64_t> ttl = ParseDurationMs(piece);
+            if (ttl) out.sim.ttls_ms.push_back(*ttl);
+            return ttl.has_value();
+          })
+      ->type_name("T,...");
+  sim->add_option("--flow", out.sim.flow,
+                  "Order of calls: as comparisons in print have it, or as nodes make them")
+      ->check(CLI::IsMember({"plain", "node"}))
+      ->capture_default_str();
+  sim->add_option("--plot", out.sim.plot, "Draw hit ratio against size into this SVG file")
+      ->type_name("FILE");
+}
+
 void AddLooks(CLI::App& app, CliOptions& out) {
   app.add_subcommand("status", "Router, nodes, tiers and hits, live");
   CLI::App* peers = app.add_subcommand("peers", "Which path each connection uses, and why");
@@ -111,6 +171,7 @@ void AddAll(CLI::App& app, CliOptions& out) {
   AddBench(app, out);
   AddCalc(app, out);
   AddLayout(app, out);
+  AddSim(app, out);
   app.footer("Exit codes: 0 done, 1 falls short, 2 user or connection error (one line on stderr).");
 }
 

@@ -39,6 +39,7 @@ int Main(int argc, char** argv) {
       {"layout check", RunLayoutCheck},
       {"layout diff", RunLayoutDiff},
       {"layout from-config", RunLayoutFromConfig},
+      {"sim eviction", RunSimEviction},
   };
   try {
     return kCommands.at(options.command)(options);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "client/cli/calc_options.h"
 #include "client/cli/layout_options.h"
@@ -52,6 +53,15 @@ struct LookupOptions {
   uint64_t bytes_per_block = 65536;
 };
 
+struct SimOptions {
+  std::string file;                                         // Trace, plain or .zst.
+  std::vector<std::string> policies;                        // Empty: all there are.
+  std::vector<double> sizes = {.01, .02, .05, .1, .2, .5};  // Shares of the unique blocks, in (0, 1].
+  std::vector<int64_t> ttls_ms;                             // Sliding times to live, of a memory without end.
+  std::string flow = "plain";  // "plain" or "node": in which order policies are called.
+  std::string plot;            // SVG file; empty: none.
+};
+
 // Everything that the command line and two environment variables (CISTERN_ROUTER, HOME) say. flags.cc fills
 // it.
 struct CliOptions {
@@ -69,6 +79,7 @@ struct CliOptions {
   CalcTraceOptions calc_trace;
   CalcMemoryOptions calc_memory;
   LayoutOptions layout;
+  SimOptions sim;
 };
 
 }  // namespace cistern
