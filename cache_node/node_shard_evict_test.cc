@@ -17,7 +17,7 @@ class Evicting : public ::testing::TestWithParam<const char*> {
 
   // What a request does: plan, store what was missing, let go. Returns the blocks that hit.
   uint32_t Request(const std::vector<BlockKey>& blocks, uint64_t plan_id) {
-    w.clock.Advance(absl::Milliseconds(100));
+    w.clock.Advance(100 * kMillisecond);
     const uint32_t hit = w.Plan(peer, w.Chain(blocks, kPart), plan_id).hit_blocks;
     if (hit < blocks.size()) Put(blocks, hit);
     if (hit > 0) w.Release(peer, plan_id);
@@ -58,7 +58,7 @@ TEST_P(Evicting, KeepsChainsWholeWhosePutsInterleave) {
   for (int round = 0; round < 300; ++round) {
     const auto& one = chains[w.random.Below(chains.size())];
     const auto& other = chains[w.random.Below(chains.size())];
-    w.clock.Advance(absl::Milliseconds(100));
+    w.clock.Advance(100 * kMillisecond);
     const uint64_t first = ++plan, second = ++plan;
     const uint32_t one_hit = w.Plan(peer, w.Chain(one, kPart), first).hit_blocks;
     const uint32_t other_hit = w.Plan(peer, w.Chain(other, kPart), second).hit_blocks;

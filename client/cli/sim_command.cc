@@ -77,7 +77,8 @@ void AddTtls(const ReplayTrace& trace, const SimOptions& sim, double ideal, Json
                                {"ideal_share", Rounded(share, 9)}});
     table.push_back({FormatNumber(static_cast<double>(ttl) / 1000) + " s", Ratio(ratio), Percent(share)});
   }
-  text += "\n" + FormatTable(table);
+  text += "\n";
+  text += FormatTable(table);
 }
 
 }  // namespace

@@ -28,8 +28,9 @@ TEST(Baselines, NamesThoseThereAreWhenAskedForAnother) {
 // Three slots, worked out by hand: chains 1-2, 1-3, 4, 1-2, 1-2.
 TEST(Baselines, CountPrefixConsistentHits) {
   const TraceIds requests = {{1, 2}, {1, 3}, {4}, {1, 2}, {1, 2}};
-  EXPECT_EQ(Hits("lru", requests, 3), 1u + 0 + 1 + 2);   // 2 was the oldest when 4 came.
-  EXPECT_EQ(Hits("fifo", requests, 3), 1u + 0 + 1 + 1);  // 1 goes when 2 comes again, and hits no more.
+  EXPECT_EQ(Hits("lru", requests, 3), 1u + 0 + 1 + 2);  // 2 was the oldest when 4 came.
+  EXPECT_EQ(Hits("fifo", requests, 3),
+            1u + 0 + 1 + 2);  // 1 goes when 2 comes again, and comes in once more behind it.
   EXPECT_EQ(Hits("optimum", requests, 3), 1u + 0 + 2 + 2);
   EXPECT_EQ(Hits("second-sighting", requests, 3), 0u + 0 + 1 + 2);
 }
