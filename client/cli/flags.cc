@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
 #include "client/cli/calc_flags.h"
 #include "client/cli/flag_size.h"
 #include "client/cli/layout_flags.h"
@@ -93,7 +94,7 @@ CLI::Option* AddList(CLI::App* app, const std::string& name, const std::string& 
         const size_t end = std::min(result.find(',', at), result.size());
         const std::string piece = result.substr(at, end - at);
         if (!take(piece, first))
-          throw CLI::ValidationError(name, "'" + piece + "' is none; write " + example);
+          throw CLI::ValidationError(name, absl::StrCat("'", piece, "' is none; write ", example));
         at = end + 1;
       }
     }

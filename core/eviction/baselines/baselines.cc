@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -71,7 +72,9 @@ ReplayScore ReplayOptimum(const ReplayTrace& trace, uint32_t capacity) {
   struct Rank {  // The last goes first.
     uint64_t next_use;
     uint32_t depth, block;
-    auto operator<=>(const Rank&) const = default;
+    bool operator<(const Rank& other) const {
+      return std::tie(next_use, depth, block) < std::tie(other.next_use, other.depth, other.block);
+    }
   };
   const std::vector<uint64_t> next = NextUses(trace);
   std::vector<uint64_t> use_of(trace.unique, kNever);  // Next use of what is here; kNever: not here.
