@@ -42,7 +42,7 @@ absl::StatusOr<Counted> Count(absl::StatusOr<ShippedLayout> found, const calc::M
 
 // --dtype says other rows of the same model, whichever of its layouts --model names.
 absl::StatusOr<ShippedLayout> Resolve(const std::string& model, const std::string& rows) {
-  const absl::StatusOr<ShippedLayout> named = FindLayout(model);
+  absl::StatusOr<ShippedLayout> named = FindLayout(model);
   if (rows.empty()) return named;
   return FindLayout(named.ok() ? named->layout.model : model, rows);
 }

@@ -27,6 +27,7 @@ struct GoneReporter::Impl {
   explicit Impl(Nanos deadline) : rpc_deadline(deadline) {}
   // Takes what waits into a call, if one may begin now.
   Call* Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return call == nullptr; }
   void Begin(Call* next);  // Null: nothing to do.
   void Done(Call* ended, const grpc::Status& status);
 
@@ -81,9 +82,7 @@ GoneReporter::~GoneReporter() {
   const absl::MutexLock lock(&impl_->mutex);
   impl_->closing = true;
   if (impl_->call != nullptr) impl_->call->context.TryCancel();
-  const auto idle = [impl = impl_.get()]()
-                        ABSL_EXCLUSIVE_LOCKS_REQUIRED(impl->mutex) { return impl->call == nullptr; };
-  impl_->mutex.Await(absl::Condition(&idle));
+  impl_->mutex.Await(absl::Condition(impl_.get(), &Impl::IsIdle));
 }
 
 void GoneReporter::SetStub(std::shared_ptr<proto::Cluster::Stub> stub) {
