@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "core/bytes.h"
+
+namespace cistern {
+
+// Page-aligned memory for disk requests; touched only where it is used. Frees itself.
+class DiskMemory {
+ public:
+  // ResourceExhausted with the number when there is none.
+  static absl::StatusOr<DiskMemory> Create(size_t bytes);
+  DiskMemory(DiskMemory&& other) noexcept;
+  DiskMemory& operator=(DiskMemory&& other) noexcept;
+  ~DiskMemory();
+
+  std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  Segment segment() const { return {.data = data_, .bytes = bytes_}; }
+
+ private:
+  DiskMemory(std::byte* data, size_t bytes) : data_(data), bytes_(bytes) {}
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace cistern
