@@ -1,0 +1,354 @@
+#include "cache_node/disk/disk_log.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "cache_node/disk/crash_point.h"
+#include "core/check.h"
+#include "core/crc32c.h"
+#include "core/status_macros.h"
+
+namespace cistern {
+namespace {
+
+constexpr uint64_t kAuxBytes = std::max<uint64_t>(FooterBytes(kEntriesPerExtentMax), kRecordBytesMax);
+
+const char* StateName(ExtentState state) {
+  static constexpr const char* kNames[] = {"free", "open", "sealed", "leaving", "unreadable"};
+  return kNames[static_cast<size_t>(state)];
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DiskLog>> DiskLog::Open(DiskLogOptions options, Disk& disk, Manifest& manifest,
+                                                       Clock& clock, Random& random) {
+  if (options.capacity_bytes / kExtentBytes < kExtentsMin) {
+    return absl::InvalidArgumentError(absl::StrCat("nvme of ", options.capacity_bytes >> 20,
+                                                   " MiB is too little: ", "the log needs ",
+                                                   kExtentsMin * (kExtentBytes >> 20), " MiB"));
+  }
+  options.ring_bytes = std::max<uint64_t>(options.ring_bytes, kWriteRingMin) / kPageBytes * kPageBytes;
+  CISTERN_ASSIGN_OR_RETURN(DiskMemory memory, DiskMemory::Create(options.ring_bytes + kReadMemoryBytes +
+                                                                 kAuxBytes + 2 * kPageBytes));
+  disk.RegisterMemory(memory.segment());
+  std::unique_ptr<DiskLog> log(
+      new DiskLog(std::move(options), disk, manifest, clock, random, std::move(memory)));
+  CISTERN_RETURN_IF_ERROR(log->ReadAllEnds());
+  log->OpenLog();
+  return log;
+}
+
+DiskLog::DiskLog(DiskLogOptions options, Disk& disk, Manifest& manifest, Clock& clock, Random& random,
+                 DiskMemory memory)
+    : options_(std::move(options)),
+      manifest_(manifest),
+      clock_(clock),
+      random_(random),
+      memory_(std::move(memory)),
+      read_memory_{.data = memory_.data() + options_.ring_bytes, .bytes = kReadMemoryBytes},
+      aux_(read_memory_.data + read_memory_.bytes),
+      page_(aux_ + kAuxBytes),
+      probe_page_(page_ + kPageBytes),
+      queue_(disk),
+      index_(random),
+      table_(static_cast<uint32_t>(std::min<uint64_t>(options_.capacity_bytes / kExtentBytes, kExtentsMax))) {
+  WriterEvents events;
+  events.next_extent = [this] { return NextExtent(); };
+  events.durable = [this](uint32_t extent, absl::Span<const FooterEntry> entries) {
+    OnDurable(extent, entries);
+  };
+  events.lost = [this](uint32_t extent, absl::Span<const FooterEntry> entries) { OnLost(extent, entries); };
+  events.sealed = [this](uint32_t extent, uint32_t data_end, std::vector<FooterEntry> entries, bool footer) {
+    OnSealed(extent, data_end, std::move(entries), footer);
+  };
+  events.failed = [this](int error) { Degrade(error, "write"); };
+  writer_ = std::make_unique<ExtentWriter>(
+      queue_, clock, Segment{.data = memory_.data(), .bytes = options_.ring_bytes}, std::move(events));
+}
+
+// The disk must be gone, or idle: it reads and writes memory_ (DiskTier sees to it).
+DiskLog::~DiskLog() = default;
+
+std::optional<FreshExtent> DiskLog::NextExtent() {
+  if (degraded_) return std::nullopt;
+  const std::optional<FileId> file = table_.TakeFree();
+  if (!file.has_value()) return std::nullopt;
+  Extent& extent = *table_.Find(*file);
+  extent = Extent{};
+  extent.state = ExtentState::kOpen;
+  extent.use = {.life = next_life_++, .nonce = random_.Next()};
+  Record(*file, extent);
+  return FreshExtent{.extent = *file, .use = extent.use};
+}
+
+// What the manifest keeps of an extent; the extent itself is the truth.
+void DiskLog::Record(FileId file, const Extent& extent) {
+  manifest_.Put(absl::StrCat("extent/", absl::Hex(file, absl::kZeroPad8)),
+                absl::StrCat(StateName(extent.state), " life=", extent.use.life,
+                             " data_end=", extent.data_end, " records=", extent.records));
+}
+
+// --- index, with the sums that go with it
+
+void DiskLog::SetEntry(const BlockHash& hash, PartCoord coord, const DiskEntry& entry) {
+  if (DiskEntry* old = index_.Find(hash, coord); old != nullptr) Unaccount(*old);
+  index_.Insert(hash, coord, entry);
+  Extent& extent = *table_.Find(entry.extent);
+  ++extent.live_parts;
+  extent.live_bytes += entry.length;
+  if (entry.durable) ++counters_.durable_parts, counters_.durable_bytes += entry.length;
+  if (coords_seen_.size() < kCoordsSeenMax) coords_seen_.insert(coord.Packed());
+}
+
+void DiskLog::Unaccount(const DiskEntry& entry) {
+  if (Extent* extent = table_.Find(entry.extent); extent != nullptr) {
+    --extent->live_parts;
+    extent->live_bytes -= entry.length;
+  }
+  if (entry.durable) --counters_.durable_parts, counters_.durable_bytes -= entry.length;
+}
+
+void DiskLog::EraseEntry(const BlockHash& hash, PartCoord coord, const DiskEntry& entry) {
+  Unaccount(entry);
+  index_.Erase(hash, coord);
+}
+
+// Every entry of an extent whose list of entries cannot be read.
+void DiskLog::EraseExtent(FileId file) {
+  index_.EraseIf([&](const DiskEntry& entry) {
+    if (entry.extent != file) return false;
+    Unaccount(entry);
+    ++counters_.evicted_parts;
+    return true;
+  });
+}
+
+bool DiskLog::IsAt(const DiskEntry* entry, uint32_t extent, const FooterEntry& place) const {
+  return entry != nullptr && entry->extent == extent && entry->data_at == place.data_at;
+}
+
+// --- writing
+
+// While no new file can be made, reclaim's copies have first claim on what is left.
+bool DiskLog::MayAppend(uint32_t record_bytes) const {
+  const uint64_t ready = table_.free_count();
+  if (table_.count() < table_.capacity()) return true;
+  const uint64_t left = writer_->head_room() + ready * (kExtentBytes / 8 * 7);
+  return left >= kCopyBytesMax + record_bytes;
+}
+
+DiskLog::Appended DiskLog::Append(RecordHeader& header, absl::Span<const std::byte* const> data) {
+  if (degraded_ || stopping_) return Appended::kOff;
+  const uint16_t layout = index_.LayoutNumber(header.layout);
+  if (layout == kDiskLayoutsMax) return Appended::kOff;
+  if (!MayAppend(header.RecordBytes())) return Appended::kNoRoom;
+  bool damaged = false;
+  if (!writer_->Append(header, data, damaged)) return damaged ? Appended::kDamaged : Appended::kNoRoom;
+  for (const RecordHeader::Part& part : header.parts) {
+    DiskEntry entry;
+    entry.fingerprint = header.block.fingerprint;
+    entry.extent = header.extent;
+    entry.page = static_cast<uint16_t>(header.page);
+    entry.data_at = (header.page + 1) * kPageBytes + part.at;
+    entry.length = part.length;
+    entry.layout = layout;
+    SetEntry(header.block.hash, part.coord, entry);
+    counters_.appended_bytes += part.length;
+  }
+  return Appended::kOk;
+}
+
+void DiskLog::OnDurable(uint32_t extent, absl::Span<const FooterEntry> entries) {
+  for (const FooterEntry& place : entries) {
+    DiskEntry* entry = index_.Find(place.block.hash, place.coord);
+    if (place.kind != RecordKind::kBlock || !IsAt(entry, extent, place) || entry->durable) continue;
+    entry->durable = true;
+    ++counters_.durable_parts;
+    counters_.durable_bytes += entry->length;
+  }
+}
+
+void DiskLog::OnLost(uint32_t extent, absl::Span<const FooterEntry> entries) {
+  for (const FooterEntry& place : entries) {
+    if (place.kind != RecordKind::kBlock) {
+      if (place.kind == RecordKind::kDropAll) drop_all_waiting_ = true;
+      continue;  // The hashes of a lost record of drops are gone with it; see docs/disk_format.md.
+    }
+    ++counters_.lost_parts;
+    DiskEntry* entry = index_.Find(place.block.hash, place.coord);
+    if (IsAt(entry, extent, place)) EraseEntry(place.block.hash, place.coord, *entry);
+  }
+}
+
+void DiskLog::OnSealed(uint32_t file, uint32_t data_end, std::vector<FooterEntry> entries, bool footer) {
+  Extent& extent = *table_.Find(file);
+  extent.state = ExtentState::kSealed;
+  extent.footer = footer;
+  extent.data_end = data_end;
+  extent.entries = static_cast<uint32_t>(entries.size());
+  extent.has_drops = std::any_of(entries.begin(), entries.end(),
+                                 [](const FooterEntry& entry) { return entry.kind != RecordKind::kBlock; });
+  if (!footer) extent.kept = std::move(entries);
+  Record(file, extent);
+}
+
+// --- reading
+
+void DiskLog::Read(uint32_t extent, uint32_t offset, std::byte* data, uint32_t bytes,
+                   std::function<void(int)> done) {
+  Extent* held = table_.Find(extent);
+  CISTERN_CHECK(held != nullptr);
+  ++held->readers;
+  queue_.Submit(
+      {.kind = DiskRequest::Kind::kRead, .file = extent, .offset = offset, .data = data, .bytes = bytes},
+      [this, extent, done = std::move(done)](int error) {
+        --table_.Find(extent)->readers;
+        if (error != 0) ++counters_.read_errors;
+        done(error);
+      });
+}
+
+ExtentUse DiskLog::UseOf(uint32_t extent) {
+  const Extent* found = table_.Find(extent);
+  return found == nullptr ? ExtentUse{} : found->use;
+}
+
+void DiskLog::Used(const BlockHash& hash, PartCoord coord) {
+  DiskEntry* entry = index_.Find(hash, coord);
+  if (entry != nullptr && entry->uses < kDiskUsesMax) ++entry->uses;
+}
+
+void DiskLog::Forget(const BlockHash& hash, PartCoord coord, const DiskEntry& place, Why why) {
+  counters_.corrupt_headers += why == Why::kHeader;
+  counters_.corrupt_payloads += why == Why::kPayload;
+  const DiskEntry* entry = index_.Find(hash, coord);
+  if (entry == nullptr || entry->extent != place.extent || entry->data_at != place.data_at) return;
+  EraseEntry(hash, coord, *entry);
+}
+
+// --- dropping
+
+uint64_t DiskLog::DropBlocks(absl::Span<const BlockHash> blocks) {
+  uint64_t dropped = 0;
+  for (const BlockHash& hash : blocks) {
+    bool any = recovering();  // An extent that is still to be scanned may have it.
+    for (const uint32_t coord : coords_seen_) {
+      const DiskEntry* entry = index_.Find(hash, PartCoord::Unpack(coord));
+      if (entry == nullptr) continue;
+      EraseEntry(hash, PartCoord::Unpack(coord), *entry);
+      ++dropped;
+      any = true;
+    }
+    if (recovering()) dropped_[hash] = UINT64_MAX;
+    if (any) drops_waiting_.push_back(hash);
+  }
+  return dropped;
+}
+
+uint64_t DiskLog::DropAll() {
+  const uint64_t dropped = index_.size();
+  index_.EraseIf([&](const DiskEntry& entry) {
+    Unaccount(entry);
+    return true;
+  });
+  if (recovering()) dropped_all_ = GenerationOf(next_life_, 0);
+  drops_waiting_.clear();
+  drop_all_waiting_ = true;
+  return dropped;
+}
+
+// Says on disk what is gone, so that no start brings it back.
+void DiskLog::AppendDrops() {
+  if ((drops_waiting_.empty() && !drop_all_waiting_) || degraded_) return;
+  RecordHeader header;
+  std::vector<const std::byte*> data;
+  bool damaged = false;
+  if (drop_all_waiting_) {
+    header.kind = RecordKind::kDropAll;
+    drop_all_waiting_ = !writer_->Append(header, data, damaged);
+    return;
+  }
+  header.kind = RecordKind::kDrop;
+  const size_t count = std::min<size_t>(drops_waiting_.size(), kDropsPerRecordMax);
+  const auto* bytes = reinterpret_cast<const std::byte*>(drops_waiting_.data());
+  const auto length = static_cast<uint32_t>(count * sizeof(BlockHash));
+  header.parts.push_back({.coord = {}, .at = 0, .length = length, .crc = Crc32c(bytes, length)});
+  data.push_back(bytes);
+  if (!writer_->Append(header, data, damaged)) return;
+  drops_waiting_.erase(drops_waiting_.begin(), drops_waiting_.begin() + static_cast<long>(count));
+}
+
+// --- life
+
+bool DiskLog::Poll() {
+  bool any = queue_.Poll();
+  if (recovering() && !stopping_) any |= RecoverStep();
+  AppendDrops();
+  MaintainStep();
+  any |= writer_->Poll();
+  any |= queue_.Poll();
+  if (degraded_ && !probing_ && clock_.Now() >= retry_at_) Probe();
+  return any;
+}
+
+Nanos DiskLog::NextWake() const {
+  if (recovering() && !stopping_) return 0;
+  // Where nothing wakes at the end of a request (simulation), time has to.
+  if (queue_.open() > 0 && queue_.disk().WaitFd() < 0) return clock_.Now() + kMillisecond / 10;
+  if ((!drops_waiting_.empty() || drop_all_waiting_) && !degraded_) return clock_.Now() + kMillisecond;
+  if (job_ == Job::kCopying && copy_loaded_) return clock_.Now() + kMillisecond / 4;
+  const bool jobs = job_ == Job::kLeaving || !seal_queue_.empty() || !repair_queue_.empty();
+  if (jobs && !stopping_) return std::max(maintain_at_, clock_.Now());
+  return std::min(writer_->NextWake(), degraded_ && !probing_ ? retry_at_ : kNever);
+}
+
+void DiskLog::Stop() {
+  stopping_ = true;
+  writer_->Seal();
+}
+
+void DiskLog::Degrade(int error, const char* what) {
+  ++counters_.write_errors;
+  counters_.no_space_errors += error == ENOSPC;
+  if (!degraded_) {
+    ++counters_.degraded_times;
+    Say(true, absl::StrCat("nvme is degraded: ", what, ": ", std::strerror(error),
+                           "; parts stay in RAM alone until a write succeeds again"));
+  }
+  degraded_ = true;
+  retry_at_ = clock_.Now() + retry_after_;
+  retry_after_ = std::min(2 * retry_after_, kDegradedRetryMax);
+}
+
+// A small write to a free extent: when it is synced, the disk takes writes again.
+void DiskLog::Probe() {
+  for (const auto& [file, extent] : table_.all()) {
+    if (extent.state != ExtentState::kFree) continue;
+    probing_ = true;
+    EncodeExtentHeader({.extent = file, .use = extent.use, .free = true}, probe_page_);
+    WriteAndSync(file, 0, probe_page_, kPageBytes, [this](int error) {
+      probing_ = false;
+      if (error != 0) return Degrade(error, "probe");
+      degraded_ = false;
+      retry_after_ = kDegradedRetryMin;
+      Say(false, "nvme takes writes again");
+    });
+    return;
+  }
+  degraded_ = false;  // None is free: the next one made or reclaimed is the probe.
+}
+
+void DiskLog::WriteAndSync(FileId file, uint32_t offset, std::byte* data, uint32_t bytes,
+                           std::function<void(int)> done) {
+  queue_.Submit(
+      {.kind = DiskRequest::Kind::kWrite, .file = file, .offset = offset, .data = data, .bytes = bytes},
+      [this, file, done = std::move(done)](int error) {
+        if (error != 0) return done(error);
+        queue_.Submit({.kind = DiskRequest::Kind::kSync, .file = file}, done);
+      });
+}
+
+}  // namespace cistern

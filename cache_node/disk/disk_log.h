@@ -1,0 +1,222 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
+#include "cache_node/disk/disk_index.h"
+#include "cache_node/disk/disk_memory.h"
+#include "cache_node/disk/disk_queue.h"
+#include "cache_node/disk/extent_scan.h"
+#include "cache_node/disk/extent_table.h"
+#include "cache_node/disk/extent_writer.h"
+#include "cache_node/disk/manifest.h"
+#include "core/clock.h"
+#include "core/random.h"
+
+namespace cistern {
+
+inline constexpr uint32_t kExtentsMin = 3;  // One that is written, one that leaves, one between.
+inline constexpr uint64_t kCopyBytesMax = kExtentBytes / 2;  // Of a leaving extent that is written again.
+inline constexpr uint32_t kReadyExtents = 2;                 // Free files kept ready.
+inline constexpr uint32_t kFreeExtentsMax = 4;  // More free files than that give their space back.
+inline constexpr Nanos kDegradedRetryMin = kSecond;
+inline constexpr Nanos kDegradedRetryMax = 30 * kSecond;
+inline constexpr Nanos kMaintainEvery = 2 * kMillisecond;
+inline constexpr uint32_t kLifeStep = 16;  // A start goes on so far behind the last life it saw.
+inline constexpr size_t kCoordsSeenMax = 65536;
+
+struct DiskLogOptions {
+  uint64_t capacity_bytes = 0;  // At least kExtentsMin extents.
+  uint64_t ring_bytes = 32u << 20;
+  // What people should see. warn: something a person may have to look at.
+  std::function<void(bool warn, const std::string& line)> log;
+};
+
+struct DiskLogCounters {
+  uint64_t durable_parts = 0;   // Gauge.
+  uint64_t durable_bytes = 0;   // Gauge.
+  uint64_t appended_bytes = 0;  // Part bytes taken from callers.
+  uint64_t copied_bytes = 0;    // Part bytes written again by reclaim.
+  uint64_t lost_parts = 0;      // Taken, and not durable because a write failed.
+  uint64_t evicted_parts = 0;   // Left with their extent.
+  uint64_t reclaimed_extents = 0;
+  uint64_t write_errors = 0;
+  uint64_t read_errors = 0;
+  uint64_t no_space_errors = 0;  // ENOSPC.
+  uint64_t corrupt_headers = 0;  // By where the damage was (F37).
+  uint64_t corrupt_payloads = 0;
+  uint64_t corrupt_footers = 0;
+  uint64_t torn_tails = 0;
+  uint64_t repaired_extents = 0;  // Header or footer written anew by a start.
+  uint64_t recovered_parts = 0;
+  uint64_t scanned_extents = 0;
+  uint64_t degraded_times = 0;
+};
+
+// Parts in append-only extents with their index: append, find, read, drop; recovery, reclaim and what to do
+// when the disk fails (DESIGN §5, docs/disk_format.md). Knows nothing of RAM.
+//
+// A part is found as soon as it is appended (its bytes are still in memory), and durable once its batch is
+// synced. Owner: DiskTier. Thread: the shard's; everything happens in Poll. Lifetime: disk, manifest and
+// clock outlive it.
+class DiskLog {
+ public:
+  // Lists the extents and reads their ends; what they hold is indexed in Poll. InvalidArgument: capacity
+  // below kExtentsMin extents; else why the folder cannot be read.
+  static absl::StatusOr<std::unique_ptr<DiskLog>> Open(DiskLogOptions options, Disk& disk, Manifest& manifest,
+                                                       Clock& clock, Random& random);
+  ~DiskLog();
+
+  const DiskEntry* Find(const BlockHash& hash, PartCoord coord) const { return index_.Find(hash, coord); }
+  bool IsLayout(const DiskEntry& entry, const LayoutId& layout) const {
+    return index_.IsLayout(entry.layout, layout);
+  }
+
+  enum class Appended : uint8_t {
+    kOk,
+    kNoRoom,   // The ring, or the log while reclaim is behind: try again after Poll.
+    kOff,      // Degraded: not taken.
+    kDamaged,  // A part's bytes do not have their CRC any more.
+  };
+  Appended Append(RecordHeader& header, absl::Span<const std::byte* const> data);
+
+  // Bytes in memory because they are not durable yet; null: read them from the disk.
+  const std::byte* Peek(uint32_t extent, uint32_t offset, uint32_t bytes) const {
+    return writer_->Peek(extent, offset, bytes);
+  }
+  // Keeps the extent until the end is called with errno.
+  void Read(uint32_t extent, uint32_t offset, std::byte* data, uint32_t bytes, std::function<void(int)> done);
+  ExtentUse UseOf(uint32_t extent);
+  void Used(const BlockHash& hash, PartCoord coord);
+  // Damage seen by a reader: the entry goes if it is still this place.
+  enum class Why : uint8_t { kReadError, kHeader, kPayload };
+  void Forget(const BlockHash& hash, PartCoord coord, const DiskEntry& place, Why why);
+
+  // Gone at once for whoever looks; on disk a few milliseconds later.
+  uint64_t DropBlocks(absl::Span<const BlockHash> blocks);
+  uint64_t DropAll();
+
+  bool Poll();
+  Nanos NextWake() const;
+  // Makes all durable and seals the open extent; done when IsIdle.
+  void Stop();
+  bool IsIdle() const { return writer_->IsIdle() && queue_.open() == 0; }
+
+  bool degraded() const { return degraded_; }
+  bool recovering() const { return !scan_queue_.empty(); }
+  // Extents still to be scanned by this start, and how many there were.
+  uint32_t scan_left() const { return static_cast<uint32_t>(scan_queue_.size()); }
+  const DiskLogCounters& counters() const { return counters_; }
+  const ExtentWriter& writer() const { return *writer_; }
+  const ExtentTable& table() const { return table_; }
+  uint64_t metadata_bytes() const { return index_.metadata_bytes(); }
+  Segment read_memory() const { return read_memory_; }
+
+  static constexpr uint64_t kReadMemoryBytes = 6 * uint64_t{kRecordBytesMax};  // DiskTier's read buffers.
+
+ private:
+  DiskLog(DiskLogOptions options, Disk& disk, Manifest& manifest, Clock& clock, Random& random,
+          DiskMemory memory);
+  void Say(bool warn, const std::string& line) const {
+    if (options_.log) options_.log(warn, line);
+  }
+
+  // disk_log.cc
+  std::optional<FreshExtent> NextExtent();
+  void OnDurable(uint32_t extent, absl::Span<const FooterEntry> entries);
+  void OnLost(uint32_t extent, absl::Span<const FooterEntry> entries);
+  void OnSealed(uint32_t extent, uint32_t data_end, std::vector<FooterEntry> entries, bool footer);
+  void Degrade(int error, const char* what);
+  void Probe();
+  void WriteAndSync(FileId file, uint32_t offset, std::byte* data, uint32_t bytes,
+                    std::function<void(int)> done);
+  bool MayAppend(uint32_t record_bytes) const;
+  void SetEntry(const BlockHash& hash, PartCoord coord, const DiskEntry& entry);
+  void EraseEntry(const BlockHash& hash, PartCoord coord, const DiskEntry& entry);
+  void Unaccount(const DiskEntry& entry);
+  void EraseExtent(FileId file);
+  bool IsAt(const DiskEntry* entry, uint32_t extent, const FooterEntry& place) const;
+  void Record(FileId file, const Extent& extent);
+  void AppendDrops();
+
+  // disk_log_recover.cc
+  absl::Status ReadAllEnds();
+  void OpenLog();
+  bool RecoverStep();
+  void TakeScanned(FileId file, ExtentScan& scan);
+  void ApplyDrop(const FooterEntry& entry, const ExtentUse& use, const std::byte* payload);
+  void TakeEntry(FileId file, const ExtentUse& use, const FooterEntry& entry);
+  void MarkUnreadable(FileId file, const absl::Status& why);
+  void CountFindings(FileId file, const std::vector<ScanFinding>& findings);
+
+  // disk_log_reclaim.cc
+  struct Copy {
+    uint32_t page = 0;
+    uint32_t end = 0;  // Of the wanted bytes, in the extent.
+    std::vector<FooterEntry> parts;
+  };
+  void MaintainStep();
+  void CreateExtents();
+  void StartSeal(FileId file);
+  void StartRepair(FileId file);
+  void StartReclaim(FileId victim);
+  void PlanCopies(std::vector<FooterEntry> entries);
+  void CopyOn();
+  bool CopyRecord(const Copy& copy);
+  void StartFree();
+  void FinishJob();
+
+  const DiskLogOptions options_;
+  Manifest& manifest_;
+  Clock& clock_;
+  Random& random_;
+  DiskMemory memory_;  // Ring, read buffers, then what follows here.
+  Segment read_memory_{};
+  std::byte* aux_ = nullptr;   // A footer, or a piece of a leaving extent: one job at a time.
+  std::byte* page_ = nullptr;  // A header page of the job.
+  std::byte* probe_page_ = nullptr;
+  DiskQueue queue_;
+  DiskIndex index_;
+  ExtentTable table_;
+  std::unique_ptr<ExtentWriter> writer_;
+  DiskLogCounters counters_;
+  uint64_t next_life_ = 1;
+  absl::flat_hash_set<uint32_t> coords_seen_;
+  std::vector<BlockHash> drops_waiting_;  // For a record.
+  bool drop_all_waiting_ = false;
+
+  // Recovery, newest extent first: what is gone is known before what it was.
+  std::vector<FileId> scan_queue_;  // Next at the back.
+  std::unique_ptr<ExtentScan> scan_;
+  absl::flat_hash_map<BlockHash, uint64_t, BlockHashHasher> dropped_;  // Block -> generation of the drop.
+  uint64_t dropped_all_ = 0;
+
+  // The job under way: footers of recovered extents, repairs, reclaim.
+  enum class Job : uint8_t { kNone, kWriting, kLoading, kCopying, kLeaving, kFreeing };
+  Job job_ = Job::kNone;
+  FileId job_file_ = 0;
+  std::vector<FileId> seal_queue_, repair_queue_;
+  std::deque<Copy> copies_;
+  bool copy_all_ = false;  // Also what was never read.
+  bool copy_loaded_ = false, copy_reading_ = false;
+  uint32_t copy_begin_ = 0, copy_end_ = 0;
+  uint64_t leave_after_ = 0;  // The writer's `ended` at which all copies are on disk.
+  uint32_t creating_ = 0;
+  Nanos maintain_at_ = 0;
+  Nanos create_blocked_until_ = 0;
+
+  bool stopping_ = false;
+  bool degraded_ = false;
+  bool probing_ = false;
+  Nanos retry_after_ = kDegradedRetryMin;
+  Nanos retry_at_ = kNever;
+};
+
+}  // namespace cistern
