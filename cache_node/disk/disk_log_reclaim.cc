@@ -1,0 +1,296 @@
+// What the log does beside serving: files made ahead, recovered extents sealed, extents emptied and freed.
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "cache_node/disk/crash_point.h"
+#include "cache_node/disk/disk_log.h"
+#include "core/check.h"
+#include "core/crc32c.h"
+
+namespace cistern {
+namespace {
+
+constexpr uint32_t kCopyReadMax = kRecordBytesMax;  // One read of a leaving extent.
+constexpr uint32_t kCopyGapMax = 256u
+                                 << 10;  // Unwanted bytes between two wanted records that are read along.
+constexpr uint32_t kSpareFrom = 16;      // Extents from which on reclaim keeps more than one free.
+constexpr uint32_t kCopiesPerTurn = 64;  // Records, so that a turn of the shard stays short.
+
+}  // namespace
+
+void DiskLog::MaintainStep() {
+  if (stopping_) return;
+  if (job_ == Job::kCopying) return CopyOn();
+  // It looks at all extents: not in every turn.
+  const Nanos now = clock_.Now();
+  if (now < maintain_at_) return;
+  maintain_at_ = now + kMaintainEvery;
+  table_.Recount();
+  CreateExtents();
+  if (job_ == Job::kLeaving) {
+    if (writer_->ended() >= leave_after_ && table_.Find(job_file_)->readers == 0) StartFree();
+    return;
+  }
+  if (job_ != Job::kNone || degraded_) return;
+  if (!seal_queue_.empty()) {
+    const FileId file = seal_queue_.back();
+    seal_queue_.pop_back();
+    return StartSeal(file);
+  }
+  if (!repair_queue_.empty()) {
+    const FileId file = repair_queue_.back();
+    repair_queue_.pop_back();
+    return StartRepair(file);
+  }
+  const bool full = table_.count() >= table_.capacity() || clock_.Now() < create_blocked_until_;
+  const uint32_t spare = table_.capacity() < kSpareFrom ? 1 : kReadyExtents;
+  // What reclaim copies needs a place; and what is wanted is known when all is scanned.
+  if (recovering() || (creating_ > 0 && table_.free_count() == 0)) return;
+  const bool must = (full && table_.free_count() < spare) || table_.IsOverFull();
+  if (const std::optional<FileId> victim = table_.Victim(must)) StartReclaim(*victim);
+}
+
+void DiskLog::CreateExtents() {
+  if (degraded_ || creating_ > 0 || table_.free_count() >= kReadyExtents ||
+      clock_.Now() < create_blocked_until_)
+    return;
+  // A start on a full log has no extent to copy into: one more than wanted is made, and one goes again
+  // (IsOverFull).
+  const bool spare = !writer_->has_head() && table_.free_count() == 0 && !recovering();
+  const std::optional<FileId> file = table_.NewFile(spare);
+  if (!file.has_value()) return;
+  ++creating_;
+  Extent& extent = table_.Add(*file);
+  extent.state = ExtentState::kLeaving;  // Nobody's until it is there.
+  extent.scanned = true;
+  queue_.Submit({.kind = DiskRequest::Kind::kCreate, .file = *file, .bytes = kExtentBytes},
+                [this, created = *file](int error) {
+                  --creating_;
+                  if (error == 0) {
+                    table_.Find(created)->state = ExtentState::kFree;
+                    return;
+                  }
+                  table_.Remove(created);
+                  create_blocked_until_ = clock_.Now() + kDegradedRetryMin * 4;
+                  if (error == ENOSPC && table_.count() >= kExtentsMin) {
+                    // Goes on with what there is: reclaim makes room inside of it.
+                    if (counters_.no_space_errors++ == 0) {
+                      Say(true, absl::StrCat("nvme: the file system is full; the log stays at ",
+                                             table_.count(), " of ", table_.capacity(), " extents for now"));
+                    }
+                    return;
+                  }
+                  Degrade(error, "making an extent");
+                });
+}
+
+void DiskLog::FinishJob() { job_ = Job::kNone; }
+
+// The footer of an extent that a crash, or damage, left without one. What it does not name is cut off.
+void DiskLog::StartSeal(FileId file) {
+  Extent& extent = *table_.Find(file);
+  if (extent.state != ExtentState::kSealed || extent.footer) return;
+  job_ = Job::kWriting;
+  const uint32_t bytes = FooterBytes(extent.entries);
+  EncodeFooter({.extent = file, .use = extent.use, .records = extent.records, .data_end = extent.data_end},
+               extent.kept, aux_);
+  WriteAndSync(file, kExtentBytes - bytes, aux_, bytes, [this, file](int error) {
+    FinishJob();
+    Extent& sealed = *table_.Find(file);
+    if (error != 0) return Degrade(error, "footer of a recovered extent");
+    sealed.footer = true;
+    sealed.kept = {};
+    ++counters_.repaired_extents;
+    CrashHere(CrashPoint::kRecoverySealed);
+    Record(file, sealed);
+  });
+}
+
+void DiskLog::StartRepair(FileId file) {
+  job_ = Job::kWriting;
+  EncodeExtentHeader({.extent = file, .use = UseOf(file)}, page_);
+  WriteAndSync(file, 0, page_, kPageBytes, [this](int error) {
+    FinishJob();
+    if (error != 0) return Degrade(error, "header of a recovered extent");
+    ++counters_.repaired_extents;
+  });
+}
+
+void DiskLog::StartReclaim(FileId victim) {
+  Extent& extent = *table_.Find(victim);
+  extent.state = ExtentState::kLeaving;
+  job_file_ = victim;
+  copies_.clear();
+  copy_all_ = extent.live_bytes < kSparseBytes;
+  copy_loaded_ = copy_reading_ = false;
+  if (!extent.footer) {
+    job_ = Job::kCopying;
+    return PlanCopies(std::move(extent.kept));
+  }
+  job_ = Job::kLoading;
+  const uint32_t bytes = FooterBytes(extent.entries);
+  Read(victim, kExtentBytes - bytes, aux_, bytes, [this, bytes](int error) {
+    job_ = Job::kCopying;
+    const absl::StatusOr<FooterTrailer> trailer = DecodeFooterTrailer(aux_ + bytes - kPageBytes);
+    if (error == 0 && trailer.ok() && trailer->use == UseOf(job_file_) &&
+        FooterBytes(trailer->entries) == bytes) {
+      absl::StatusOr<std::vector<FooterEntry>> entries = DecodeFooterEntries(*trailer, aux_);
+      if (entries.ok()) return PlanCopies(*std::move(entries));
+    }
+    ++counters_.corrupt_footers;
+    EraseExtent(job_file_);  // Nobody can say what is wanted of it.
+  });
+}
+
+// Parts that were read since they were written, up to kCopyBytesMax of them, go to the log's end once more;
+// of a nearly empty extent all do.
+void DiskLog::PlanCopies(std::vector<FooterEntry> entries) {
+  const bool carry_drops = table_.HasOlder(UseOf(job_file_).life);
+  uint64_t bytes = 0;
+  for (const FooterEntry& place : entries) {
+    const bool drop = place.kind != RecordKind::kBlock;
+    if (!drop) {
+      const DiskEntry* entry = index_.Find(place.block.hash, place.coord);
+      if (!IsAt(entry, job_file_, place)) continue;
+      if ((entry->uses == 0 && !copy_all_) || bytes + place.length > kCopyBytesMax - kRecordBytesMax) {
+        ++counters_.evicted_parts;
+        EraseEntry(place.block.hash, place.coord, *entry);
+        continue;
+      }
+      bytes += place.length + kPageBytes;
+    } else if (!carry_drops) {
+      continue;
+    }
+    const uint32_t end =
+        RoundUpTo(std::max(place.data_at + place.length, (place.page + 1) * kPageBytes), kPageBytes);
+    if (copies_.empty() || copies_.back().page != place.page)
+      copies_.push_back({.page = place.page, .end = end, .parts = {}});
+    copies_.back().end = std::max(copies_.back().end, end);
+    copies_.back().parts.push_back(place);
+  }
+  CrashHere(CrashPoint::kReclaimBegun);
+}
+
+void DiskLog::CopyOn() {
+  if (copy_reading_) return;
+  if (!writer_->has_head()) table_.Recount();
+  const bool stuck = !writer_->has_head() && table_.free_count() == 0 && creating_ == 0;
+  if (stuck) {  // A failed write took the open extent, and no other is left: these parts cannot be kept.
+    for (const Copy& copy : copies_) {
+      for (const FooterEntry& place : copy.parts) {
+        const DiskEntry* entry = index_.Find(place.block.hash, place.coord);
+        if (place.kind != RecordKind::kBlock || !IsAt(entry, job_file_, place)) continue;
+        ++counters_.evicted_parts;
+        EraseEntry(place.block.hash, place.coord, *entry);
+      }
+    }
+    copies_.clear();
+  }
+  if (copies_.empty()) {
+    leave_after_ = writer_->appended();
+    job_ = Job::kLeaving;
+    return;
+  }
+  if (copy_loaded_) {
+    for (uint32_t i = 0; i < kCopiesPerTurn && !copies_.empty() && copies_.front().end <= copy_end_; ++i) {
+      if (!CopyRecord(copies_.front())) return;  // No room now.
+      copies_.pop_front();
+    }
+    copy_loaded_ = !copies_.empty() && copies_.front().end <= copy_end_;
+    return;
+  }
+  copy_begin_ = copies_.front().page * kPageBytes;
+  copy_end_ = copy_begin_;
+  for (const Copy& copy : copies_) {
+    if (copy.page * kPageBytes > copy_end_ + kCopyGapMax || copy.end - copy_begin_ > kCopyReadMax) break;
+    copy_end_ = copy.end;
+  }
+  copy_reading_ = true;
+  Read(job_file_, copy_begin_, aux_, copy_end_ - copy_begin_, [this](int error) {
+    copy_reading_ = false;
+    copy_loaded_ = true;
+    if (error != 0)
+      std::fill_n(aux_, copy_end_ - copy_begin_, std::byte{0});  // No record decodes: all are misses.
+  });
+}
+
+// Appends what is still wanted of one record that lies in aux_. False: no room now.
+bool DiskLog::CopyRecord(const Copy& copy) {
+  const std::byte* page = aux_ + (copy.page * kPageBytes - copy_begin_);
+  absl::StatusOr<RecordHeader> header = DecodeRecordHeader(page);
+  const bool good = header.ok() && header->use == UseOf(job_file_) && header->page == copy.page;
+  RecordHeader wanted;
+  std::vector<const std::byte*> data;
+  uint64_t bytes = 0;
+  for (const FooterEntry& place : copy.parts) {
+    const bool block = place.kind == RecordKind::kBlock;
+    const DiskEntry* entry = block ? index_.Find(place.block.hash, place.coord) : nullptr;
+    if (block && !IsAt(entry, job_file_, place)) continue;
+    const std::byte* from = page + (place.data_at - copy.page * kPageBytes);
+    if (!good || Crc32c(from, place.length) != place.crc) {
+      ++(good ? counters_.corrupt_payloads : counters_.corrupt_headers);
+      if (block) EraseEntry(place.block.hash, place.coord, *entry);
+      continue;
+    }
+    const uint32_t at = RoundUpTo(wanted.PayloadBytes(), kPartAlign);
+    if (place.length > 0) {
+      wanted.parts.push_back({.coord = place.coord, .at = at, .length = place.length, .crc = place.crc});
+      data.push_back(from);
+    }
+    wanted.kind = place.kind;
+    bytes += place.length;
+  }
+  if (!good || (wanted.parts.empty() && wanted.kind != RecordKind::kDropAll)) return true;
+  wanted.block = header->block;
+  wanted.layout = header->layout;
+  wanted.depth = header->depth;
+  bool damaged = false;
+  if (!writer_->Append(wanted, data, damaged)) return damaged;
+  for (const RecordHeader::Part& part : wanted.parts) {
+    if (wanted.kind != RecordKind::kBlock) break;
+    DiskEntry entry = *index_.Find(wanted.block.hash, part.coord);
+    entry.extent = wanted.extent;
+    entry.page = static_cast<uint16_t>(wanted.page);
+    entry.data_at = (wanted.page + 1) * kPageBytes + part.at;
+    entry.uses = 0;
+    SetEntry(wanted.block.hash, part.coord, entry);
+  }
+  counters_.copied_bytes += bytes;
+  return true;
+}
+
+// Its header says free from here on, or it is gone where fewer files are wanted.
+void DiskLog::StartFree() {
+  CrashHere(CrashPoint::kReclaimCopied);
+  job_ = Job::kFreeing;
+  const FileId file = job_file_;
+  Extent& extent = *table_.Find(file);
+  EncodeExtentHeader({.extent = file, .use = extent.use, .free = true}, page_);
+  WriteAndSync(file, 0, page_, kPageBytes, [this, file](int error) {
+    if (error != 0) {  // It stays as it is, without live parts, and is tried again.
+      FinishJob();
+      table_.Find(file)->state = ExtentState::kSealed;
+      table_.Find(file)->footer = false;
+      return Degrade(error, "freeing an extent");
+    }
+    CrashHere(CrashPoint::kExtentFreed);
+    ++counters_.reclaimed_extents;
+    const ExtentUse use = UseOf(file);
+    if (!table_.IsOverFull() && table_.free_count() < kFreeExtentsMax) {
+      Extent& freed = *table_.Find(file);
+      freed = Extent{};
+      freed.use = use;
+      Record(file, freed);
+      return FinishJob();
+    }
+    queue_.Submit({.kind = DiskRequest::Kind::kRemove, .file = file}, [this, file](int) {
+      table_.Remove(file);
+      manifest_.Delete(absl::StrCat("extent/", absl::Hex(file, absl::kZeroPad8)));
+      FinishJob();
+    });
+  });
+}
+
+}  // namespace cistern

@@ -1,0 +1,200 @@
+// A start of the log: which extents there are, and what they hold.
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "cache_node/disk/disk_log.h"
+#include "core/status_macros.h"
+
+namespace cistern {
+namespace {
+
+// The greatest life the manifest knows of; 0 when it knows none.
+uint64_t LifeInManifest(const ManifestValues& values) {
+  uint64_t life = 0;
+  for (const auto& [key, value] : values) {
+    const size_t at = value.find("life=");
+    if (!absl::StartsWith(key, "extent/") || at == std::string::npos) continue;
+    life = std::max<uint64_t>(life, std::strtoull(value.c_str() + at + 5, nullptr, 10));
+  }
+  return life < UINT64_MAX / 2 ? life : 0;
+}
+
+absl::StatusOr<ExtentScan> ScanOf(Disk& disk, FileId file) {
+  return ExtentScan::Create(file, [&disk, file](uint32_t offset, std::byte* data, uint32_t bytes) {
+    return disk.ReadNow(file, offset, data, bytes);
+  });
+}
+
+}  // namespace
+
+absl::Status DiskLog::ReadAllEnds() {
+  CISTERN_ASSIGN_OR_RETURN(const std::vector<FileId> files, queue_.disk().List());
+  uint64_t life = LifeInManifest(manifest_.loaded());
+  for (const FileId file : files) {
+    if (file >= kExtentsMax) continue;
+    Extent& extent = table_.Add(file);
+    CISTERN_ASSIGN_OR_RETURN(ExtentScan scan, ScanOf(queue_.disk(), file));
+    const absl::Status read = scan.ReadEnds();
+    if (absl::IsOutOfRange(read)) {  // A create that a crash cut short: not one record was ever in it.
+      table_.Remove(file);
+      Say(true, absl::StrCat("nvme extent ", file, " is shorter than an extent, and removed"));
+      queue_.Submit({.kind = DiskRequest::Kind::kRemove, .file = file}, [](int) {});
+      continue;
+    }
+    if (!read.ok()) {
+      MarkUnreadable(file, read);
+      continue;
+    }
+    extent.use = scan.use();
+    life = std::max(life, extent.use.life);
+    if (scan.free() || !scan.known())
+      continue;  // Nothing was ever written to it, or nothing can be told of it.
+    extent.state = ExtentState::kSealed;
+    extent.scanned = false;
+    scan_queue_.push_back(file);
+  }
+  next_life_ = life + kLifeStep;
+  std::sort(scan_queue_.begin(), scan_queue_.end(),
+            [this](FileId a, FileId b) { return table_.Find(a)->use.life < table_.Find(b)->use.life; });
+  return absl::OkStatus();
+}
+
+void DiskLog::OpenLog() {
+  manifest_.Put("settings", absl::StrCat("format=", kDiskFormatVersion, " extent_bytes=", kExtentBytes));
+  for (const auto& [file, extent] : table_.all()) Record(file, extent);
+  for (const auto& [key, value] : manifest_.loaded()) {
+    if (!absl::StartsWith(key, "extent/")) continue;
+    const auto file = static_cast<FileId>(std::strtoul(key.c_str() + 7, nullptr, 16));
+    if (table_.Find(file) == nullptr) manifest_.Delete(key);
+  }
+}
+
+void DiskLog::MarkUnreadable(FileId file, const absl::Status& why) {
+  Extent& extent = *table_.Find(file);
+  extent.state = ExtentState::kUnreadable;
+  extent.scanned = true;
+  ++counters_.read_errors;
+  EraseExtent(file);
+  Say(true, absl::StrCat("nvme extent ", file, " cannot be read: ", std::string(why.message()),
+                         "; its parts are misses, and it is left as it is"));
+}
+
+void DiskLog::CountFindings(FileId file, const std::vector<ScanFinding>& findings) {
+  for (const ScanFinding& finding : findings) {
+    counters_.corrupt_headers += finding.kind == "extent_header" || finding.kind == "record";
+    counters_.corrupt_footers += finding.kind == "footer";
+    counters_.corrupt_payloads += finding.kind == "payload";
+    counters_.torn_tails += finding.kind == "torn_tail";
+    Say(finding.kind != "torn_tail",
+        absl::StrCat("nvme extent ", file, " at ", finding.offset, ": ", finding.kind, ": ", finding.what));
+  }
+}
+
+// One piece of a start's work: a footer, or about a megabyte of records.
+bool DiskLog::RecoverStep() {
+  const FileId file = scan_queue_.back();
+  const auto give_up = [&](const absl::Status& why) {
+    MarkUnreadable(file, why);
+    scan_.reset();
+    scan_queue_.pop_back();
+    return true;
+  };
+  if (scan_ == nullptr) {
+    absl::StatusOr<ExtentScan> scan = ScanOf(queue_.disk(), file);
+    if (!scan.ok()) return give_up(scan.status());
+    scan_ = std::make_unique<ExtentScan>(*std::move(scan));
+    absl::Status read = scan_->ReadEnds();
+    if (read.ok() && scan_->sealed()) read = scan_->ReadEntries();
+    if (!read.ok()) return give_up(read);
+    if (!scan_->sealed()) return true;  // Record by record, from the next turn on.
+  } else {
+    const absl::StatusOr<bool> done = scan_->Step();
+    if (!done.ok()) return give_up(done.status());
+    if (!*done) return true;
+  }
+  TakeScanned(file, *scan_);
+  scan_.reset();
+  scan_queue_.pop_back();
+  if (scan_queue_.empty()) {
+    dropped_.clear();
+    Say(false, absl::StrCat("nvme: ", counters_.recovered_parts, " parts in ", counters_.scanned_extents,
+                            " extents are indexed"));
+  }
+  return true;
+}
+
+void DiskLog::TakeScanned(FileId file, ExtentScan& scan) {
+  Extent& extent = *table_.Find(file);
+  CountFindings(file, scan.findings());
+  extent.scanned = true;
+  extent.footer = scan.sealed();
+  extent.data_end = scan.data_end();
+  extent.records = scan.records();
+  extent.entries = static_cast<uint32_t>(scan.entries().size());
+  ++counters_.scanned_extents;
+  for (const FooterEntry& entry : scan.entries()) {
+    if (entry.kind == RecordKind::kBlock) continue;
+    extent.has_drops = true;
+    const std::byte* payload = nullptr;
+    const auto record = scan.ReadRecord(entry.page, &payload);
+    const bool good = record.ok() && record->has_value() && PayloadIsWhole(**record, payload);
+    if (good) {
+      ApplyDrop(entry, extent.use, payload);
+    } else {
+      ++counters_.corrupt_payloads;
+      Say(true,
+          absl::StrCat("nvme extent ", file, ": a record of drops is damaged; what it dropped may be back"));
+    }
+  }
+  // Deepest parts were written first; the last of a key counts.
+  for (const FooterEntry& entry : scan.entries()) {
+    if (entry.kind == RecordKind::kBlock) TakeEntry(file, extent.use, entry);
+  }
+  if (!scan.sealed()) {
+    extent.kept = scan.TakeEntries();
+    seal_queue_.push_back(file);
+  }
+  if (!scan.header_good()) repair_queue_.push_back(file);
+  Record(file, extent);
+}
+
+void DiskLog::ApplyDrop(const FooterEntry& entry, const ExtentUse& use, const std::byte* payload) {
+  const uint64_t generation = GenerationOf(use.life, entry.page);
+  if (entry.kind == RecordKind::kDropAll) {
+    dropped_all_ = std::max(dropped_all_, generation);
+    return;
+  }
+  for (uint32_t i = 0; i < entry.length / sizeof(BlockHash); ++i) {
+    BlockHash hash;
+    std::memcpy(hash.bytes.data(), payload + i * sizeof(BlockHash), sizeof(BlockHash));
+    uint64_t& known = dropped_[hash];
+    known = std::max(known, generation);
+  }
+}
+
+void DiskLog::TakeEntry(FileId file, const ExtentUse& use, const FooterEntry& place) {
+  const uint64_t generation = GenerationOf(use.life, place.page);
+  if (generation < dropped_all_) return;
+  if (const auto it = dropped_.find(place.block.hash); it != dropped_.end() && generation < it->second)
+    return;
+  if (const DiskEntry* there = index_.Find(place.block.hash, place.coord); there != nullptr) {
+    if (GenerationOf(UseOf(there->extent).life, there->page) >= generation) return;
+  }
+  const uint16_t layout = index_.LayoutNumber(place.layout);
+  if (layout == kDiskLayoutsMax) return;
+  DiskEntry entry;
+  entry.fingerprint = place.block.fingerprint;
+  entry.extent = file;
+  entry.page = static_cast<uint16_t>(place.page);
+  entry.data_at = place.data_at;
+  entry.length = place.length;
+  entry.layout = layout;
+  entry.durable = true;
+  SetEntry(place.block.hash, place.coord, entry);
+  ++counters_.recovered_parts;
+}
+
+}  // namespace cistern
