@@ -1,0 +1,224 @@
+#include "cache_node/disk/fsck.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "cache_node/disk/extent_scan.h"
+#include "cache_node/disk/extent_table.h"
+#include "cache_node/disk/file_disk.h"
+#include "cache_node/disk/manifest.h"
+#include "core/status_macros.h"
+
+namespace cistern {
+namespace {
+
+struct KeyHash {
+  size_t operator()(const PartKey& key) const { return key.block.hash.Prefix64() ^ key.coord.Packed(); }
+};
+
+// One run over one folder.
+class Checker {
+ public:
+  explicit Checker(const std::string& dir) : dir_(dir) { report_.dir = dir; }
+
+  absl::StatusOr<FsckReport> Run() {
+    const std::string log = dir_ + "/nvme";
+    std::error_code ignored;
+    if (!std::filesystem::exists(log, ignored)) return report_;
+    CISTERN_ASSIGN_OR_RETURN(disk_, FileDisk::Open(log, {.uring = false, .direct = false}));
+    CISTERN_ASSIGN_OR_RETURN(const std::vector<FileId> files, disk_->List());
+    FindStrays(log);
+    for (const FileId file : files) {
+      if (file >= kExtentsMax) continue;
+      CheckExtent(file);
+    }
+    Count();
+    CheckManifest(files);
+    return report_;
+  }
+
+ private:
+  void Problem(const char* kind, std::string where) {
+    ++report_.problem_count;
+    if (report_.problems.size() < kFsckProblemsMax) report_.problems.push_back({kind, std::move(where)});
+  }
+  static std::string NameOf(FileId file) {
+    return absl::StrCat("nvme/extent-", absl::Hex(file, absl::kZeroPad8));
+  }
+
+  void FindStrays(const std::string& log) {
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator(log, ignored)) {
+      const std::string name = entry.path().filename().string();
+      const std::string number = absl::StartsWith(name, "extent-") ? name.substr(7) : "";
+      const bool ours = number.size() == 8 &&
+                        number.find_first_not_of("0123456789abcdef") == std::string::npos &&
+                        std::strtoul(number.c_str(), nullptr, 16) < kExtentsMax && !entry.is_symlink(ignored);
+      if (!ours) Problem("stray_file", absl::StrCat("nvme/", name));
+    }
+  }
+
+  void CheckExtent(FileId file) {
+    const absl::Status checked = [&]() -> absl::Status {
+      CISTERN_ASSIGN_OR_RETURN(
+          ExtentScan scan, ExtentScan::Create(file, [&](uint32_t offset, std::byte* data, uint32_t bytes) {
+            return disk_->ReadNow(file, offset, data, bytes);
+          }));
+      CISTERN_RETURN_IF_ERROR(scan.ReadEnds());
+      if (scan.free()) {
+        states_[file] = {.free = true, .life = scan.use().life};
+        return absl::OkStatus();
+      }
+      if (scan.sealed()) CISTERN_RETURN_IF_ERROR(scan.ReadEntries());
+      if (scan.sealed()) {
+        CISTERN_RETURN_IF_ERROR(CheckSealed(file, scan));
+      } else if (scan.known()) {
+        for (bool done = false; !done;) {
+          CISTERN_ASSIGN_OR_RETURN(done, scan.Step());
+        }
+      } else {
+        return CheckUnknown(file);
+      }
+      for (const ScanFinding& finding : scan.findings()) {
+        Problem(finding.kind.c_str(), absl::StrCat(NameOf(file), " at ", finding.offset, ": ", finding.what));
+      }
+      ++report_.extents;
+      states_[file] = {.sealed = scan.sealed(),
+                       .life = scan.use().life,
+                       .records = scan.records(),
+                       .data_end = scan.data_end()};
+      Take(file, scan);
+      return absl::OkStatus();
+    }();
+    if (checked.ok()) return;
+    Problem(absl::IsOutOfRange(checked) ? "short_extent" : "unreadable",
+            absl::StrCat(NameOf(file), ": ", std::string(checked.message())));
+  }
+
+  // A file that was made and never written is all zeros.
+  absl::Status CheckUnknown(FileId file) {
+    CISTERN_ASSIGN_OR_RETURN(const DiskMemory page, DiskMemory::Create(kPageBytes));
+    CISTERN_RETURN_IF_ERROR(disk_->ReadNow(file, 0, page.data(), kPageBytes));
+    if (!std::all_of(page.data(), page.data() + kPageBytes, [](std::byte b) { return b == std::byte{0}; })) {
+      Problem("extent_header", absl::StrCat(NameOf(file), " at 0: neither header nor footer can be read"));
+    }
+    states_[file] = {.free = true};
+    return absl::OkStatus();
+  }
+
+  // Every record the footer names, byte by byte.
+  absl::Status CheckSealed(FileId file, ExtentScan& scan) {
+    const std::vector<FooterEntry> entries = scan.entries();
+    uint32_t end = kPageBytes;
+    for (size_t i = 0; i < entries.size();) {
+      size_t next = i + 1;
+      while (next < entries.size() && entries[next].page == entries[i].page) ++next;
+      const uint32_t at = entries[i].page * kPageBytes;
+      const std::byte* payload = nullptr;
+      CISTERN_ASSIGN_OR_RETURN(const std::optional<RecordHeader> record,
+                               scan.ReadRecord(entries[i].page, &payload));
+      const auto where = [&](const char* what) { return absl::StrCat(NameOf(file), " at ", at, ": ", what); };
+      if (!record.has_value()) {
+        Problem("record", where("no record where the footer names one"));
+      } else {
+        std::vector<FooterEntry> said;
+        AppendEntries(*record, said);
+        if (!std::equal(said.begin(), said.end(), entries.begin() + static_cast<long>(i),
+                        entries.begin() + static_cast<long>(next))) {
+          Problem("footer", where("footer and record disagree"));
+        }
+        if (!PayloadIsWhole(*record, payload)) Problem("payload", where("checksum"));
+        if (at < end) Problem("overlap", where("begins inside the record before it"));
+        end = at + record->RecordBytes();
+      }
+      i = next;
+    }
+    return absl::OkStatus();
+  }
+
+  void Take(FileId, const ExtentScan& scan) {
+    const uint64_t life = scan.use().life;
+    for (const FooterEntry& entry : scan.entries()) {
+      const uint64_t generation = GenerationOf(life, entry.page);
+      if (entry.kind == RecordKind::kDropAll) dropped_all_ = std::max(dropped_all_, generation);
+      if (entry.kind != RecordKind::kBlock)
+        continue;  // Single drops only lower the count; they are no problem.
+      uint64_t& newest = newest_[{.block = entry.block, .coord = entry.coord}];
+      newest = std::max(newest, generation);
+    }
+  }
+
+  void Count() {
+    for (const auto& [key, generation] : newest_) report_.parts += generation >= dropped_all_;
+  }
+
+  struct State {
+    bool free = false;
+    bool sealed = false;
+    uint64_t life = 0;
+    uint32_t records = 0;
+    uint32_t data_end = 0;
+  };
+
+  // The manifest may lag behind the extents, and never be ahead of them.
+  void CheckManifest(const std::vector<FileId>& files) {
+    const absl::StatusOr<ManifestValues> values = ReadRocksdbManifest(dir_ + "/manifest");
+    if (!values.ok()) return Problem("manifest", std::string(values.status().message()));
+    const std::set<FileId> there(files.begin(), files.end());
+    for (const auto& [key, value] : *values) {
+      if (!absl::StartsWith(key, "extent/")) continue;
+      const auto file = static_cast<FileId>(std::strtoul(key.c_str() + 7, nullptr, 16));
+      const size_t at = value.find("life=");
+      const uint64_t life = at == std::string::npos ? 0 : std::strtoull(value.c_str() + at + 5, nullptr, 10);
+      const auto state = states_.find(file);
+      if (!there.contains(file)) {
+        Problem("manifest_extent", absl::StrCat("manifest names ", NameOf(file), ", which is not there"));
+      } else if (state == states_.end()) {
+        continue;  // Named already: unreadable.
+      } else if (life > state->second.life && !absl::StartsWith(value, "open")) {
+        Problem("manifest_extent", absl::StrCat("manifest says \"", value, "\" of ", NameOf(file),
+                                                ", which is of life ", state->second.life));
+      } else if (absl::StartsWith(value, "sealed") && life == state->second.life && !state->second.free &&
+                 !state->second.sealed) {
+        Problem("manifest_extent",
+                absl::StrCat("manifest says ", NameOf(file), " is sealed; it has no footer"));
+      }
+    }
+  }
+
+  const std::string dir_;
+  FsckReport report_;
+  std::unique_ptr<FileDisk> disk_;
+  std::map<FileId, State> states_;
+  absl::flat_hash_map<PartKey, uint64_t, KeyHash> newest_;
+  uint64_t dropped_all_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<FsckReport> CheckDataFolder(const std::string& dir) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(dir, ignored))
+    return absl::NotFoundError(absl::StrCat(dir, ": no such folder"));
+  const int lock = ::open((dir + "/lock").c_str(), O_RDWR | O_CLOEXEC);
+  if (lock >= 0 && ::flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(lock);
+    return absl::FailedPreconditionError(absl::StrCat(dir, " is in use by a running node; stop it first"));
+  }
+  absl::StatusOr<FsckReport> report = Checker(dir).Run();
+  if (lock >= 0) ::close(lock);
+  return report;
+}
+
+}  // namespace cistern

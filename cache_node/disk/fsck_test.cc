@@ -1,0 +1,115 @@
+#include "cache_node/disk/fsck.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "cache_node/disk/disk_log.h"
+#include "cache_node/disk/file_disk.h"
+#include "core/crc32c.h"
+
+namespace cistern {
+namespace {
+
+constexpr uint64_t kSeed = 20266;
+
+// A data folder with a log of some parts, written as a node does.
+class FsckTest : public ::testing::Test {
+ protected:
+  FsckTest() {
+    char name[] = "/tmp/cistern-fsck-XXXXXX";
+    path = mkdtemp(name);
+  }
+  ~FsckTest() override { std::filesystem::remove_all(path); }
+
+  void Fill(uint32_t parts, bool stop) {
+    auto manifest_store = OpenRocksdbManifest(path + "/manifest");
+    ASSERT_TRUE(manifest_store.ok());
+    const ManifestValues values = *manifest_store->store->LoadAll();
+    Manifest manifest(std::move(manifest_store->store), values, true);
+    auto disk = FileDisk::Open(path + "/nvme");
+    ASSERT_TRUE(disk.ok());
+    BootClock clock;
+    Random random(kSeed);
+    auto log = DiskLog::Open({.capacity_bytes = uint64_t{4} * kExtentBytes, .log = nullptr}, **disk, manifest,
+                             clock, random);
+    ASSERT_TRUE(log.ok()) << log.status();
+    const std::vector<std::byte> bytes(50'000, std::byte{42});
+    for (uint32_t i = 0; i < parts;) {
+      RecordHeader header;
+      StoreLe<uint32_t>(header.block.hash.bytes.data(), i + 1);
+      header.parts.push_back(
+          {.coord = {}, .at = 0, .length = 50'000, .crc = Crc32c(bytes.data(), bytes.size())});
+      const std::byte* data[] = {bytes.data()};
+      if ((*log)->Append(header, data) == DiskLog::Appended::kOk) ++i;
+      (*log)->Poll();
+    }
+    while ((*log)->writer().ended() < parts || (*log)->recovering()) (*log)->Poll();
+    if (stop) {
+      (*log)->Stop();
+      while (!(*log)->IsIdle()) (*log)->Poll();
+    }
+    manifest.Flush();
+    disk->reset();
+  }
+  void Flip(uint64_t at) {
+    std::fstream io(path + "/nvme/extent-00000000", std::ios::in | std::ios::out | std::ios::binary);
+    io.seekg(static_cast<std::streamoff>(at));
+    const int byte = io.get();
+    io.seekp(static_cast<std::streamoff>(at));
+    io.put(static_cast<char>(byte ^ 4));
+  }
+  std::string path;
+};
+
+TEST_F(FsckTest, AStoppedAndAKilledLogAreClean) {
+  Fill(100, true);
+  auto report = CheckDataFolder(path);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_TRUE(report->clean()) << report->problems[0].kind << " " << report->problems[0].where;
+  EXPECT_EQ(report->parts, 100u);
+  Fill(30, false);  // The same keys again, in another extent, which stays open.
+  report = CheckDataFolder(path);
+  ASSERT_TRUE(report.ok());
+  EXPECT_TRUE(report->clean()) << report->problems[0].kind << " " << report->problems[0].where;
+  EXPECT_EQ(report->parts, 100u);
+}
+
+TEST_F(FsckTest, NamesWhatIsWrongAndWhere) {
+  Fill(10, true);
+  Flip(kPageBytes * 2 + 1000);  // The first record's payload.
+  auto report = CheckDataFolder(path);
+  ASSERT_TRUE(report.ok());
+  ASSERT_EQ(report->problem_count, 1u);
+  EXPECT_EQ(report->problems[0].kind, "payload");
+  EXPECT_NE(report->problems[0].where.find("extent-00000000 at 4096"), std::string::npos);
+  Flip(kPageBytes * 2 + 1000);
+  Flip(100);  // The extent's header.
+  report = CheckDataFolder(path);
+  ASSERT_EQ(report->problem_count, 1u);
+  EXPECT_EQ(report->problems[0].kind, "extent_header");
+  Flip(100);
+  std::ofstream(path + "/nvme/notes.txt") << "mine";
+  report = CheckDataFolder(path);
+  ASSERT_EQ(report->problem_count, 1u);
+  EXPECT_EQ(report->problems[0].kind, "stray_file");
+  std::filesystem::remove(path + "/nvme/notes.txt");
+  std::filesystem::remove(path + "/nvme/extent-00000000");
+  report = CheckDataFolder(path);
+  ASSERT_GE(report->problem_count, 1u);
+  EXPECT_EQ(report->problems[0].kind, "manifest_extent");
+  std::filesystem::remove_all(path + "/manifest");
+  report = CheckDataFolder(path);
+  EXPECT_EQ(report->problems[0].kind, "manifest");
+}
+
+TEST_F(FsckTest, AFolderWithoutALogIsCleanAndNoFolderIsAnError) {
+  const auto report = CheckDataFolder(path);
+  ASSERT_TRUE(report.ok());
+  EXPECT_TRUE(report->clean());
+  EXPECT_TRUE(absl::IsNotFound(CheckDataFolder(path + "/none").status()));
+}
+
+}  // namespace
+}  // namespace cistern
