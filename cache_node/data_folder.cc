@@ -14,6 +14,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "core/crc32c.h"
 #include "core/hex.h"
 #include "core/status_macros.h"
 #include "proto/control.h"
@@ -25,13 +26,29 @@ absl::Status Failed(const std::string& what, int error) {
   return absl::InvalidArgumentError(absl::StrCat(what, ": ", std::strerror(error)));
 }
 
-// The file's only line, or nothing when there is no such file.
+constexpr int kIdCopies = 16;  // One damaged spot must not cost a node its folder (F37).
+
+std::string WithChecksum(const std::string& line) {
+  return absl::StrCat(line, " ", absl::Hex(Crc32c(line.data(), line.size()), absl::kZeroPad8));
+}
+
+// What the file says: its first line that agrees with its checksum, or its only line where that has none, as
+// older nodes wrote it. Nothing when there is no such file.
 absl::StatusOr<std::optional<std::string>> ReadLine(const std::string& path) {
   if (::access(path.c_str(), F_OK) != 0) return std::optional<std::string>();
   std::ifstream in(path);
-  std::string line;
-  if (!std::getline(in, line)) return absl::InvalidArgumentError(absl::StrCat(path, ": empty or unreadable"));
-  return std::optional<std::string>(std::string(absl::StripAsciiWhitespace(line)));
+  std::string line, only;
+  int lines = 0;
+  for (; lines < 2 * kIdCopies && std::getline(in, line); ++lines) {
+    line = std::string(absl::StripAsciiWhitespace(line));
+    const size_t space = line.rfind(' ');
+    if (space != std::string::npos && WithChecksum(line.substr(0, space)) == line) {
+      return std::optional<std::string>(line.substr(0, space));
+    }
+    only = line;
+  }
+  if (lines == 1) return std::optional<std::string>(only);
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", lines == 0 ? "empty or unreadable" : "damaged"));
 }
 
 // Whole or not at all, also across a crash.
@@ -39,7 +56,8 @@ absl::Status WriteLine(const std::string& path, const std::string& line) {
   const std::string part = path + ".part";
   const int fd = ::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return Failed(part, errno);
-  const std::string text = line + "\n";
+  std::string text;
+  for (int i = 0; i < kIdCopies; ++i) absl::StrAppend(&text, WithChecksum(line), "\n");
   const bool written =
       ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && ::fsync(fd) == 0;
   const int error = errno;

@@ -45,6 +45,29 @@ TEST(DataFolder, KeepsItsIdsOverOpens) {
   EXPECT_TRUE(absl::IsFailedPrecondition(folder->SetCluster(ClusterId{})));
 }
 
+// F37: most of an id's file may be damaged, and the folder still knows whose it is; a file of an older node
+// reads too.
+TEST(DataFolder, F37_IdsOutliveFlippedBytes) {
+  TempFolder temp;
+  {
+    auto folder = DataFolder::Open(temp.path);
+    ASSERT_TRUE(folder->SetNodeId("node-3").ok());
+  }
+  std::string text;
+  std::getline(std::ifstream(temp.path + "/node_id"), text, '\0');
+  for (size_t at = 3; at < text.size() * 3 / 4; at += 9) text[at] ^= 4;
+  std::ofstream(temp.path + "/node_id") << text;
+  auto folder = DataFolder::Open(temp.path);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_EQ(folder->node_id(), "node-3");
+  for (size_t at = 3; at < text.size(); at += 5) text[at] ^= 8;
+  std::ofstream(temp.path + "/cluster_id") << text;
+  { const auto lock_goes = std::move(*folder); }
+  EXPECT_THAT(std::string(DataFolder::Open(temp.path).status().message()), HasSubstr("damaged"));
+  std::ofstream(temp.path + "/cluster_id") << "01020000000000000000000000000000\n";
+  EXPECT_TRUE(DataFolder::Open(temp.path)->cluster().has_value());
+}
+
 TEST(DataFolder, F34_ASecondOwnerIsToldThePidOfTheFirst) {
   TempFolder temp;
   auto first = DataFolder::Open(temp.path);
