@@ -126,7 +126,6 @@ class ExtentWriter {
   uint32_t writes_open_ = 0;
   bool sync_open_ = false;
   bool seal_asked_ = false;
-  bool alone_next_ = false;  // The next record begins a batch.
   uint64_t appended_ = 0;
   uint64_t ended_ = 0;
   uint64_t written_bytes_ = 0;
