@@ -136,8 +136,9 @@ TEST(TraceProfile, HasTheHitsOfASimulatedLruAtEverySize) {
     requests.push_back(chain);
     ASSERT_TRUE(profile.Add(Request(i * 1000, {chain.begin(), chain.end()})).ok());
   }
+  const ReplayTrace trace = MakeReplayTrace(requests);
   for (const uint32_t size : {1u, 2u, 5u, 13u, 40u, 111u, 300u, next}) {
-    const auto score = ReplayPolicy("lru", requests, size);
+    const auto score = ReplayPolicy("lru", trace, size);
     ASSERT_TRUE(score.ok());
     EXPECT_DOUBLE_EQ(profile.HitRatio(size), score->HitRatio()) << size << " blocks";
   }
