@@ -53,6 +53,7 @@ enum class FrameType : uint8_t {
   kPut = 22,
   kPutReply = 23,
   kAbort = 24,  // No reply.
+  kNote = 26,   // No reply. Only to nodes that have answered kFlagDetail.
   kStats = 30,
   kStatsReply = 31,
   kDrop = 32,
@@ -64,6 +65,7 @@ enum FrameFlag : uint16_t {
   kFlagOneShot = 2,     // PLAN: no lease outlives the reply (only with kFlagInline).
   kFlagFromWindow = 4,  // PUT: bytes lie in the client's put window; pull them.
   kFlagProbe = 8,       // LOOKUP by an operator: counts in no hit counter.
+  kFlagDetail = 16,     // LOOKUP, PLAN: the reply tells which tails are whole, and why a block is missing.
 };
 
 struct FrameHeader {
