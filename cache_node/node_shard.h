@@ -135,10 +135,14 @@ class NodeShard final : public TransportHandler {
   void TouchAll(absl::Span<const SlotId> slots);
   void EndRow(uint32_t row);
 
+  // node_shard_tails.cc
+  void FillDetail(const InFrame& frame, const ScanResult& scan, ReplyDetail& detail);
+  void Note(PeerId peer, const InFrame& frame);
+
   // node_shard_write.cc
   void Offer(PeerId peer, const InFrame& frame);
   void JudgeOffered(const ChainRequest& request, uint32_t blocks_here);
-  PartResult ReserveOffered(PeerId peer, const ChainRequest& request, uint32_t block, PartCoord coord,
+  PartResult ReserveOffered(PeerId peer, const ChainRequest& request, uint32_t block, size_t coord,
                             Nanos deadline, uint64_t& put_id);
   void Put(PeerId peer, const InFrame& frame);
   void PutFromWindow(PeerId peer, const InFrame& frame);
@@ -175,7 +179,9 @@ class NodeShard final : public TransportHandler {
 
   // Scratch that keeps its capacity, so a warm path does not allocate.
   ChainRequest chain_;
+  LookupReply lookup_reply_;
   PlanReply plan_reply_;
+  NoteRequest note_;
   ReadRequest read_;
   OfferReply offer_reply_;
   PutRequest put_;

@@ -42,6 +42,11 @@ NodeShard::ScanResult NodeShard::Scan(const ChainRequest& request, std::vector<S
   const auto coords = static_cast<uint32_t>(request.coords.size());
   const LayoutIndex layout = ram_.FindLayout(request.layout);
   ScanResult result;
+  if (request.tail_parts != 0 && blocks != 0 && !ram_.IsTailWhole(request.blocks[0].hash)) {
+    result.stopped_by = PartResult::kMiss;  // Parts of a tail are worth nothing before all of them are here.
+    return result;
+  }
+  const bool one_size = request.coord_bytes.empty();
   uint32_t block = 0, coord = 0;  // Next pair to ask for.
   for (size_t batch = kFirstBatch; result.hit_blocks < blocks; batch = kProbeBatchMax) {
     probes_.clear();
@@ -54,9 +59,11 @@ NodeShard::ScanResult NodeShard::Scan(const ChainRequest& request, std::vector<S
     uint32_t pair = asked - static_cast<uint32_t>(probes_.size());
     for (const Probe& probe : probes_) {
       const uint32_t of = coords == 1 ? pair : pair / coords;
-      const PartResult part = probe.slot == kNoSlot ? PartResult::kMiss
-                                                    : ram_.Judge(probe.slot, request.blocks[of].fingerprint,
-                                                                 layout, request.part_bytes);
+      const PartResult part =
+          probe.slot == kNoSlot
+              ? PartResult::kMiss
+              : ram_.Judge(probe.slot, request.blocks[of].fingerprint, layout,
+                           one_size ? request.part_bytes : request.coord_bytes[pair - of * coords]);
       if (part != PartResult::kOk) {
         result.stopped_by = part;
         if (slots != nullptr) slots->resize(size_t{result.hit_blocks} * coords);
@@ -87,9 +94,11 @@ void NodeShard::Lookup(PeerId peer, const InFrame& frame) {
   } else {
     CountBlocks(scan, chain_.blocks.size());
   }
-  Reply(
-      peer, FrameType::kLookupReply, frame.header.request_id,
-      LookupReply{.hit_blocks = scan.hit_blocks, .stopped_by = scan.stopped_by, .incarnation = incarnation_});
+  lookup_reply_.hit_blocks = scan.hit_blocks;
+  lookup_reply_.stopped_by = scan.stopped_by;
+  lookup_reply_.incarnation = incarnation_;
+  FillDetail(frame, scan, lookup_reply_.detail);
+  Reply(peer, FrameType::kLookupReply, frame.header.request_id, lookup_reply_);
 }
 
 void NodeShard::Describe(SlotId slot, PartDescriptor& out) const {
@@ -150,13 +159,14 @@ void NodeShard::Plan(PeerId peer, const InFrame& frame) {
   TouchAll(slots_);
   plan_reply_.hit_blocks = scan.hit_blocks;
   plan_reply_.stopped_by = scan.stopped_by;
+  FillDetail(frame, scan, plan_reply_.detail);
   plan_reply_.plan_id = chain_.plan_id;  // Also where no lease is left: the asker compares.
   plan_reply_.ttl_ms = one_shot ? 0 : static_cast<uint32_t>(ttl / kMillisecond);
   plan_reply_.parts.resize(slots_.size());
   uint64_t bytes = 0;
   // What does not fit into one payload is kBusy from there on: whole blocks, so that what is sent is a
   // prefix.
-  const uint64_t block_bytes = uint64_t{chain_.part_bytes} * chain_.coords.size();
+  const uint64_t block_bytes = chain_.BlockBytes();
   const uint64_t blocks_sent =
       with_bytes ? kPayloadBytesMax / std::max<uint64_t>(block_bytes, 1) : UINT64_MAX;
   const uint64_t parts_sent = blocks_sent == UINT64_MAX ? UINT64_MAX : blocks_sent * chain_.coords.size();
@@ -215,6 +225,7 @@ void NodeShard::Read(PeerId peer, const InFrame& frame) {
   payload_.clear();
   const auto plan = leases_.FindPlan(peer, read_.plan_id, clock_.Now());
   plan_reply_.hit_blocks = 0;
+  plan_reply_.detail.present = false;
   plan_reply_.stopped_by = PartResult::kOk;
   plan_reply_.plan_id = read_.plan_id;
   plan_reply_.ttl_ms = 0;

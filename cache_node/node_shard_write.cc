@@ -31,7 +31,7 @@ void NodeShard::JudgeOffered(const ChainRequest& request, uint32_t blocks_here) 
       const SlotId slot = probes_[i - from].slot;
       if (slot == kNoSlot) continue;
       const PartResult judged =
-          ram_.Judge(slot, request.blocks[i / coords].fingerprint, layout, request.part_bytes);
+          ram_.Judge(slot, request.blocks[i / coords].fingerprint, layout, request.BytesOf(i % coords));
       // A miss here means another block of the same hash: it cannot be stored beside this one (F01).
       offer_reply_.slots[i].result = judged == PartResult::kOk     ? PartResult::kExists
                                      : judged == PartResult::kMiss ? PartResult::kInvalid
@@ -42,19 +42,21 @@ void NodeShard::JudgeOffered(const ChainRequest& request, uint32_t blocks_here) 
   TouchAll(slots_);  // A writer has just computed these blocks: they are in use.
 }
 
-PartResult NodeShard::ReserveOffered(PeerId peer, const ChainRequest& request, uint32_t block,
-                                     PartCoord coord, Nanos deadline, uint64_t& put_id) {
+PartResult NodeShard::ReserveOffered(PeerId peer, const ChainRequest& request, uint32_t block, size_t coord,
+                                     Nanos deadline, uint64_t& put_id) {
   if (!puts_.HasRoom(peer)) return PartResult::kBusy;
   SlotId slot = kNoSlot;
-  const PartResult reserved = ram_.Reserve(request.part_bytes, Tick(), slot);
+  const uint32_t bytes = request.BytesOf(coord);
+  const PartResult reserved = ram_.Reserve(bytes, Tick(), slot);
   if (reserved != PartResult::kOk) return reserved;
   put_id = puts_.Add({.peer = peer,
                       .slot = slot,
-                      .length = request.part_bytes,
+                      .length = bytes,
                       .depth = request.depth + block,
                       .deadline = deadline,
-                      .key = {.block = request.blocks[block], .coord = coord},
-                      .layout = request.layout});
+                      .key = {.block = request.blocks[block], .coord = request.coords[coord]},
+                      .layout = request.layout,
+                      .tail = {.parts = request.tail_parts, .junction = request.junction}});
   return PartResult::kOk;
 }
 
@@ -68,7 +70,7 @@ void NodeShard::Offer(PeerId peer, const InFrame& frame) {
   offer_reply_.slots.assign(chain_.blocks.size() * coords, OfferReply::Slot{});
   JudgeOffered(chain_, blocks_here);
   // Shallow blocks first: when not all fit, a prefix is what is worth having. One refusal speaks for the
-  // rest, since all parts of an offer have one size; so a full arena is told at once (F16).
+  // rest, since a block lacks what was refused; so a full arena is told at once (F16).
   PartResult refused = PartResult::kOk;
   for (uint32_t block = 0; block < chain_.blocks.size(); ++block) {
     for (uint32_t c = 0; c < coords; ++c) {
@@ -78,7 +80,7 @@ void NodeShard::Offer(PeerId peer, const InFrame& frame) {
       } else if (slot.result == PartResult::kOk && refused != PartResult::kOk) {
         slot.result = refused;
       } else if (slot.result == PartResult::kOk) {
-        slot.result = ReserveOffered(peer, chain_, block, chain_.coords[c], deadline, slot.put_id);
+        slot.result = ReserveOffered(peer, chain_, block, c, deadline, slot.put_id);
         if (slot.result != PartResult::kOk) refused = slot.result;
       }
       NodeCounters::Count(counters_.offer_parts, slot.result);
@@ -159,8 +161,8 @@ void NodeShard::PublishFrame(PeerId peer, const PutRequest& request, absl::Span<
       if (results[i] == PartResult::kOk) {
         const PutTable::Row row = puts_.row(put);
         puts_.Remove(put);
-        results[i] =
-            ram_.Publish(row.slot, row.key, row.layout, row.length, request.parts[i].crc, row.depth, tick);
+        results[i] = ram_.Publish(row.slot, row.key, row.layout, row.length, request.parts[i].crc, row.depth,
+                                  tick, row.tail);
         if (results[i] == PartResult::kOk) counters_.put_bytes += row.length;
       }
     }

@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "cache_node/deadline_heap.h"
 #include "cache_node/slot_record.h"
+#include "cache_node/tail_table.h"
 #include "core/clock.h"
 #include "core/ids.h"
 #include "core/part.h"
@@ -43,6 +44,7 @@ class PutTable {
     uint64_t request_id = 0;
     PartKey key{};
     LayoutId layout{};
+    TailMark tail{};
     uint32_t previous = UINT32_MAX, next = UINT32_MAX;  // Rows of the peer.
   };
 
