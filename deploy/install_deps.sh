@@ -9,6 +9,8 @@ packages=(
   # Libraries: control plane, state, hashes and checksums, command line
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev librocksdb-dev libspdlog-dev
   libssl-dev libisal-dev libxxhash-dev libzstd-dev libcli11-dev nlohmann-json3-dev
+  # The ucx path: RDMA and other fabrics, topology of machines
+  libucx-dev libhwloc-dev
   # Tests: frameworks, lint, network namespaces
   libgtest-dev libgmock-dev libbenchmark-dev libsimde-dev clang-format clang-tidy iproute2
 )
