@@ -20,9 +20,14 @@ struct NodeOptions {
   uint32_t shards = 1;                     // Threads that serve, each with its share of runs and RAM.
   std::string cluster_key_path;            // File with the cluster's key.
   std::string node_id;                     // Empty: the one in data_dir, else "node-<host>-<pid>" made now.
-  std::string transport = "auto";          // "auto" and "map" listen on TCP and unix, "socket" on TCP alone.
-  std::string policy = "lru";              // Eviction policy.
-  std::string log_level = "info";          // spdlog level.
+  // "auto" and "map" listen on TCP and unix, "socket" and "ucx" on TCP alone; with `fabric` each also there.
+  std::string transport = "auto";
+  std::string fabric;  // HOST:PORT of shard 0 on the fabric; empty: no fabric, nothing listens there.
+  std::string fabric_transports;   // UCX's transports; empty: all but shared memory.
+  std::string fabric_devices;      // UCX's devices; empty: all.
+  bool require_rdma = false;       // Do not start without an RDMA device.
+  std::string policy = "lru";      // Eviction policy.
+  std::string log_level = "info";  // spdlog level.
 };
 
 // What one shard is told at its start.
