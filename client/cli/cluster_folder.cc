@@ -114,6 +114,10 @@ absl::StatusOr<std::optional<ClusterSettings>> ClusterFolder::Load() const {
     out.shards = Field<uint32_t>(*json, "shards", 0);
     out.ram_bytes = Field<uint64_t>(*json, "ram_bytes", 0);
     out.transport = Field<std::string>(*json, "transport", "");
+    out.fabric = Field<std::string>(*json, "fabric", "");
+    out.fabric_transports = Field<std::string>(*json, "fabric_transports", "");
+    out.fabric_devices = Field<std::string>(*json, "fabric_devices", "");
+    out.require_rdma = Field<bool>(*json, "require_rdma", false);
     out.policy = Field<std::string>(*json, "policy", "");
     out.addresses = Field<std::map<std::string, std::string>>(*json, "addresses", {});
     if (out.router.empty() || out.nodes == 0) return damaged;
@@ -130,6 +134,10 @@ absl::Status ClusterFolder::Save(const ClusterSettings& settings) const {
   json["shards"] = settings.shards;
   json["ram_bytes"] = settings.ram_bytes;
   json["transport"] = settings.transport;
+  json["fabric"] = settings.fabric;
+  json["fabric_transports"] = settings.fabric_transports;
+  json["fabric_devices"] = settings.fabric_devices;
+  json["require_rdma"] = settings.require_rdma;
   json["policy"] = settings.policy;
   json["addresses"] = settings.addresses;
   return WriteWhole(dir_ + "/cluster.json", json.dump(2) + "\n");

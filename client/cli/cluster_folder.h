@@ -21,6 +21,10 @@ struct ClusterSettings {
   uint32_t shards = 0;  // 0 and empty: the node's own default.
   uint64_t ram_bytes = 0;
   std::string transport;
+  std::string fabric;  // As given to `up`; each node's own follows from it.
+  std::string fabric_transports;
+  std::string fabric_devices;
+  bool require_rdma = false;
   std::string policy;
   std::map<std::string, std::string> addresses;  // Node id -> HOST:PORT it had; taken again when free.
   friend bool operator==(const ClusterSettings&, const ClusterSettings&) = default;

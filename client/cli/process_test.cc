@@ -86,6 +86,10 @@ TEST_F(ProcessTest, FolderKeepsSettingsAndProcesses) {
                            .shards = 2,
                            .ram_bytes = 5,
                            .transport = "map",
+                           .fabric = "127.0.0.1:0",
+                           .fabric_transports = "tcp",
+                           .fabric_devices = "lo",
+                           .require_rdma = true,
                            .policy = "lru",
                            .addresses = {{"node-1", "127.0.0.1:2"}}};
   ASSERT_TRUE(folder->Save(settings).ok());
