@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "core/bytes.h"
+#include "core/tagged_field.h"
 
 namespace cistern {
 namespace {
@@ -41,20 +41,6 @@ constexpr std::array<Dtype, 8> kDtypes = {{{"fp32", 4},
                                            {"int8", 1},
                                            {"fp4", 1},
                                            {"opaque", 1}}};
-
-void Put(std::string& out, Tag tag, std::string_view value) {
-  std::array<char, 5> head;
-  head[0] = static_cast<char>(tag);
-  StoreLe<uint32_t>(&head[1], static_cast<uint32_t>(value.size()));
-  out.append(head.data(), head.size());
-  out.append(value);
-}
-
-void PutNumber(std::string& out, Tag tag, uint32_t value) {
-  std::array<char, sizeof(value)> raw;
-  StoreLe(raw.data(), value);
-  Put(out, tag, std::string_view(raw.data(), raw.size()));
-}
 
 absl::Status Invalid(const char* field, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("layout: ", field, " ", what));
@@ -101,14 +87,14 @@ absl::Status ValidateLayout(const LayoutSpec& layout) {
 
 std::string EncodeLayout(const LayoutSpec& layout) {
   std::string out;
-  Put(out, Tag::kEncoding, kEncoding);
-  Put(out, Tag::kFamily, kFamilyHistory);
-  PutNumber(out, Tag::kBlockTokens, layout.block_tokens);
-  PutNumber(out, Tag::kPartBytes, layout.part_bytes);
-  PutNumber(out, Tag::kSlices, layout.slices);
-  PutNumber(out, Tag::kSpans, layout.spans);
-  Put(out, Tag::kDtype, layout.dtype);
-  Put(out, Tag::kGeometry, layout.geometry);
+  PutField(out, Tag::kEncoding, kEncoding);
+  PutField(out, Tag::kFamily, kFamilyHistory);
+  PutField(out, Tag::kBlockTokens, layout.block_tokens);
+  PutField(out, Tag::kPartBytes, layout.part_bytes);
+  PutField(out, Tag::kSlices, layout.slices);
+  PutField(out, Tag::kSpans, layout.spans);
+  PutField(out, Tag::kDtype, layout.dtype);
+  PutField(out, Tag::kGeometry, layout.geometry);
   return out;
 }
 

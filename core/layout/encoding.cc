@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/bytes.h"
+#include "core/tagged_field.h"
 
 namespace cistern::layout {
 namespace {
@@ -48,63 +49,49 @@ enum class Tag : uint8_t {
 };
 constexpr char kEncoding[] = "cistern/layout/2";
 
-void Put(std::string& out, Tag tag, std::string_view value) {
-  std::array<char, 5> head;
-  head[0] = static_cast<char>(tag);
-  StoreLe<uint32_t>(&head[1], static_cast<uint32_t>(value.size()));
-  out.append(head.data(), head.size());
-  out.append(value);
-}
-
-void Put(std::string& out, Tag tag, uint32_t value) {
-  std::array<char, sizeof(value)> raw;
-  StoreLe(raw.data(), value);
-  Put(out, tag, std::string_view(raw.data(), raw.size()));
-}
-
-void Put(std::string& out, Tag tag, const std::vector<uint32_t>& values) {
+void PutList(std::string& out, Tag tag, const std::vector<uint32_t>& values) {
   std::string raw(values.size() * sizeof(uint32_t), '\0');
   for (size_t i = 0; i < values.size(); ++i) StoreLe(&raw[i * sizeof(uint32_t)], values[i]);
-  Put(out, tag, raw);
+  PutField(out, tag, raw);
 }
 
 std::string EncodePlane(const Plane& plane) {
   std::string out;
-  Put(out, Tag::kName, plane.name);
-  Put(out, Tag::kDtype, plane.dtype);
-  Put(out, Tag::kHeads, plane.heads);
-  Put(out, Tag::kElements, plane.elements);
-  Put(out, Tag::kShard, static_cast<uint32_t>(plane.shard));
-  Put(out, Tag::kOrder, static_cast<uint32_t>(plane.order));
-  Put(out, Tag::kOrderName, plane.order_name);
-  Put(out, Tag::kScaleRule, plane.scale_rule);
-  Put(out, Tag::kScaleGroup, plane.scale_group);
-  Put(out, Tag::kPadBytes, plane.pad_bytes);
-  Put(out, Tag::kJoined, uint32_t{plane.joined});
+  PutField(out, Tag::kName, plane.name);
+  PutField(out, Tag::kDtype, plane.dtype);
+  PutField(out, Tag::kHeads, plane.heads);
+  PutField(out, Tag::kElements, plane.elements);
+  PutField(out, Tag::kShard, static_cast<uint32_t>(plane.shard));
+  PutField(out, Tag::kOrder, static_cast<uint32_t>(plane.order));
+  PutField(out, Tag::kOrderName, plane.order_name);
+  PutField(out, Tag::kScaleRule, plane.scale_rule);
+  PutField(out, Tag::kScaleGroup, plane.scale_group);
+  PutField(out, Tag::kPadBytes, plane.pad_bytes);
+  PutField(out, Tag::kJoined, uint32_t{plane.joined});
   return out;
 }
 
 std::string EncodeSegment(const Segment& segment) {
   std::string out;
-  Put(out, Tag::kName, segment.name);
-  Put(out, Tag::kLayers, segment.layers);
-  Put(out, Tag::kTokensPerRow, segment.tokens_per_row);
-  Put(out, Tag::kRowTile, segment.row_tile);
-  for (const Plane& plane : segment.planes) Put(out, Tag::kPlane, EncodePlane(plane));
+  PutField(out, Tag::kName, segment.name);
+  PutList(out, Tag::kLayers, segment.layers);
+  PutField(out, Tag::kTokensPerRow, segment.tokens_per_row);
+  PutField(out, Tag::kRowTile, segment.row_tile);
+  for (const Plane& plane : segment.planes) PutField(out, Tag::kPlane, EncodePlane(plane));
   return out;
 }
 
 std::string EncodeGroup(const Group& group) {
   std::string out;
-  Put(out, Tag::kName, group.name);
-  Put(out, Tag::kFamily, static_cast<uint32_t>(group.family));
-  Put(out, Tag::kWindowTokens, group.window_tokens);
-  Put(out, Tag::kRequired, uint32_t{group.required});
-  Put(out, Tag::kLookaheadTokens, group.lookahead_tokens);
-  Put(out, Tag::kSlices, uint32_t{group.slices});
-  Put(out, Tag::kReplicated, uint32_t{group.replicated});
-  Put(out, Tag::kSpanEnds, group.span_ends);
-  for (const Segment& segment : group.segments) Put(out, Tag::kSegment, EncodeSegment(segment));
+  PutField(out, Tag::kName, group.name);
+  PutField(out, Tag::kFamily, static_cast<uint32_t>(group.family));
+  PutField(out, Tag::kWindowTokens, group.window_tokens);
+  PutField(out, Tag::kRequired, uint32_t{group.required});
+  PutField(out, Tag::kLookaheadTokens, group.lookahead_tokens);
+  PutField(out, Tag::kSlices, uint32_t{group.slices});
+  PutField(out, Tag::kReplicated, uint32_t{group.replicated});
+  PutList(out, Tag::kSpanEnds, group.span_ends);
+  for (const Segment& segment : group.segments) PutField(out, Tag::kSegment, EncodeSegment(segment));
   return out;
 }
 
@@ -112,14 +99,14 @@ std::string EncodeGroup(const Group& group) {
 
 std::string Encode(const Layout& layout) {
   std::string out;
-  Put(out, Tag::kEncoding, std::string_view(kEncoding));
-  Put(out, Tag::kUnitTokens, layout.unit_tokens);
-  Put(out, Tag::kBlockTokens, layout.block_tokens);
-  Put(out, Tag::kAlignTokens, layout.align_tokens);
-  Put(out, Tag::kReplayTokens, layout.replay_tokens);
-  Put(out, Tag::kStripeLayers, layout.stripe_layers);
-  Put(out, Tag::kCachelessLayers, layout.cacheless_layers);
-  for (const Group& group : layout.groups) Put(out, Tag::kGroup, EncodeGroup(group));
+  PutField(out, Tag::kEncoding, std::string_view(kEncoding));
+  PutField(out, Tag::kUnitTokens, layout.unit_tokens);
+  PutField(out, Tag::kBlockTokens, layout.block_tokens);
+  PutField(out, Tag::kAlignTokens, layout.align_tokens);
+  PutField(out, Tag::kReplayTokens, layout.replay_tokens);
+  PutField(out, Tag::kStripeLayers, layout.stripe_layers);
+  PutList(out, Tag::kCachelessLayers, layout.cacheless_layers);
+  for (const Group& group : layout.groups) PutField(out, Tag::kGroup, EncodeGroup(group));
   return out;
 }
 
