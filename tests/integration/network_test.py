@@ -60,7 +60,7 @@ class Strangers(Case):
             out, _ = flood.communicate(timeout=600)
             self.assertEqual(flood.returncode, 0, f"{port}, seed 29")
             self.assertEqual(json.loads(out)["frames"], ports[port])
-            self.assertGreater(json.loads(out)["connections"], ports[port] / 1000)
+            self.assertGreaterEqual(json.loads(out)["connections"], ports[port] / 512)
         for port, pid in pids.items():
             self.assertTrue(alive(pid), port)
             if not harness.instrumented():

@@ -18,7 +18,11 @@ namespace {
 
 using namespace cistern;  // NOLINT: a program of one file.
 
-constexpr int kCheckEvery = 16;  // Frames sent before we look whether the other side has closed.
+constexpr uint64_t kCheckEvery = 16;  // Frames sent before we look whether the other side has closed.
+// Frames after which a connection has to come to an end, so that no run depends on how soon a busy process
+// reads.
+constexpr uint64_t kPerConnection = 512;
+constexpr int kEndMs = 60'000;  // For the other side to read what was sent, and to close.
 
 struct Counts {
   uint64_t frames = 0, connections = 0;
@@ -39,6 +43,25 @@ std::unique_ptr<RawPeer> Connect(const std::string& address) {
   }
   std::fprintf(stderr, "nobody listens at %s any more\n", address.c_str());
   std::exit(1);
+}
+
+// We have no more to say: now the other side must read to the end, or to the first broken frame, and close.
+void ExpectEnd(RawPeer& peer) {
+  shutdown(peer.fd(), SHUT_WR);
+  while (peer.Drain()) {
+    pollfd readable{peer.fd(), POLLIN, 0};
+    if (poll(&readable, 1, kEndMs) > 0) continue;
+    std::fprintf(stderr, "a connection was still open %d ms after its last frame\n", kEndMs);
+    std::exit(1);
+  }
+}
+
+// After frame number `sent` of a connection: whether it has come to its end.
+bool AtEnd(RawPeer& peer, uint64_t sent) {
+  if (sent % kCheckEvery == 0 && !peer.Drain()) return true;
+  if (sent < kPerConnection) return false;
+  ExpectEnd(peer);
+  return true;
 }
 
 // Half of the bodies are legal ones of some message, as they are or with a few bytes changed.
@@ -74,15 +97,16 @@ Counts FloodNode(const std::string& address, const TicketGrant& ticket, uint64_t
   hello.cluster = ticket.cluster;
   const Bytes greeting = RawPeer::HelloFrame(hello);
   std::unique_ptr<RawPeer> peer;
+  uint64_t sent = 0;
   Counts counts;
   for (; counts.frames < frames; ++counts.frames) {
     if (peer == nullptr) {
       peer = Connect(address);
+      sent = 0;
       ++counts.connections;
       if (random.Chance(0.8)) peer->Send(greeting);
     }
-    const bool sent = peer->Send(DrawFrame(random, kinds));
-    if (!sent || (counts.frames % kCheckEvery == 0 && !peer->Drain())) peer.reset();
+    if (!peer->Send(DrawFrame(random, kinds)) || AtEnd(*peer, ++sent)) peer.reset();
   }
   return counts;
 }
@@ -127,6 +151,7 @@ Counts FloodRouter(const std::string& address, uint64_t frames, Random& random) 
   const std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + Http2(4, 0, 0, "");
   std::unique_ptr<RawPeer> peer;
   uint32_t stream = 1;
+  uint64_t sent = 0;
   Counts counts;
   for (; counts.frames < frames; ++counts.frames) {
     std::string bytes;
@@ -134,6 +159,7 @@ Counts FloodRouter(const std::string& address, uint64_t frames, Random& random) 
       peer = Connect("tcp:" + address);
       ++counts.connections;
       stream = 1;
+      sent = 0;
       if (random.Chance(0.95)) bytes = preface;
     }
     if (random.Chance(0.95)) {
@@ -147,8 +173,7 @@ Counts FloodRouter(const std::string& address, uint64_t frames, Random& random) 
     }
     if (random.Chance(0.01)) bytes[random.Below(bytes.size())] ^= 1;
     const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
-    const bool sent = peer->Send(ByteView(data, bytes.size()));
-    if (!sent || (counts.frames % kCheckEvery == 0 && !peer->Drain())) peer.reset();
+    if (!peer->Send(ByteView(data, bytes.size())) || AtEnd(*peer, ++sent)) peer.reset();
   }
   return counts;
 }
