@@ -85,10 +85,12 @@ std::optional<FreshExtent> DiskLog::NextExtent() {
 }
 
 // What the manifest keeps of an extent; the extent itself is the truth.
+// An extent that takes no more is called sealed once its footer is there: an end in between leaves it open.
 void DiskLog::Record(FileId file, const Extent& extent) {
+  const bool closing = extent.state == ExtentState::kSealed && !extent.footer;
   manifest_.Put(absl::StrCat("extent/", absl::Hex(file, absl::kZeroPad8)),
-                absl::StrCat(StateName(extent.state), " life=", extent.use.life,
-                             " data_end=", extent.data_end, " records=", extent.records));
+                absl::StrCat(StateName(closing ? ExtentState::kOpen : extent.state), " life=",
+                             extent.use.life, " data_end=", extent.data_end, " records=", extent.records));
 }
 
 // --- index, with the sums that go with it

@@ -62,7 +62,7 @@ class ExtentWriter {
   Nanos NextWake() const;
   // Closes the open extent with its footer, for a stop in good order; goes on in Poll until IsIdle.
   void Seal();
-  bool IsIdle() const { return batches_.empty(); }
+  bool IsIdle() const { return batches_.empty() && !(seal_asked_ && head_.has_value()); }
 
   uint64_t free_bytes() const { return ring_.bytes - used_; }
   uint64_t ring_bytes() const { return ring_.bytes; }
