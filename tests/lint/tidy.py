@@ -108,6 +108,15 @@ class Lint:
                     self.say(path, number, "test-sleep", "tests wait for events or move a SimClock, they do not sleep")
         for number, style, target in includes(text):
             self.check_include(path, room, number, style, target)
+        self.check_own_header(path, text)
+
+    def check_own_header(self, path, text):
+        """Then every build shows that the header compiles alone (cistern_headers of cmake/cistern.cmake relies on it)."""
+        header = path.removesuffix(".cc") + ".h"
+        if path.endswith(".cc") and header in self.texts:
+            number, _, target = next(iter(includes(text)), (1, "", ""))
+            if target != header:
+                self.say(path, number, "own-header", f"includes {header} before anything else")
 
     def check_include(self, path, room, number, style, target):
         if UCX.match(target) and not path.startswith(("transport/ucx/", "tests/")):

@@ -54,6 +54,10 @@ class TidyTest(unittest.TestCase):
     def test_a_clean_tree_passes(self):
         self.assertEqual(self.complaints(), [])
 
+    def test_a_source_includes_its_own_header_first(self):
+        self.expect("own-header", "core/a.cc", "int a;\n")
+        self.expect("own-header", "core/a.cc", '// What.\n#include <vector>\n#include "core/a.h"\n', 2)
+
     def test_rooms_include_what_they_may(self):
         for path, target in (("core/b.cc", "proto/x.h"), ("proto/b.cc", "transport/frame.h"), ("transport/b.cc", "cache_node/x.h"),
                              ("cache_node/b.cc", "router/x.h"), ("router/b.cc", "transport/frame.h"), ("client/b.cc", "cache_node/x.h"),
@@ -80,7 +84,7 @@ class TidyTest(unittest.TestCase):
         self.expect("installed-header", "client/include/cistern/status.h", '#pragma once\n#include "core/a.h"\n', 2)
 
     def test_includes_start_at_the_root(self):
-        self.expect("include-root", "core/a.cc", '#include "a.h"\n')
+        self.expect("include-root", "core/b.cc", '#include "a.h"\n')
 
     def test_headers_begin_with_pragma_once(self):
         self.expect("pragma-once", "core/b.h", "// Words.\n#include <vector>\n#pragma once\n")
