@@ -49,13 +49,30 @@ function(_cistern_binary target)
   endif()
 endfunction()
 
-# cistern_library(NAME SRCS ... HDRS ... DEPS ...): HDRS must compile alone (checked as a target of their own).
+# cistern_headers(NAME FILE...): headers of a library; each must compile alone. One with a source of its name has that shown by
+# every build, for the source includes it first (the lint sees to that); the others are checked as a target of their own.
+function(cistern_headers name)
+  set(own ${ARGN})
+  set(lone "")
+  foreach(header ${ARGN})
+    string(REGEX REPLACE "\\.h$" ".cc" source "${header}")
+    get_filename_component(source "${source}" ABSOLUTE)
+    if(NOT EXISTS "${source}")
+      list(APPEND lone "${header}")
+      list(REMOVE_ITEM own "${header}")
+    endif()
+  endforeach()
+  target_sources(${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${lone}
+                                FILE_SET own_source TYPE HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${own})
+  set_target_properties(${name} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON INTERFACE_HEADER_SETS_TO_VERIFY HEADERS)
+endfunction()
+
+# cistern_library(NAME SRCS ... HDRS ... DEPS ...)
 function(cistern_library name)
   cmake_parse_arguments(A "" "" "SRCS;HDRS;DEPS" ${ARGN})
   add_library(${name} STATIC ${A_SRCS})
-  target_sources(${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${A_HDRS})
+  cistern_headers(${name} ${A_HDRS})
   target_link_libraries(${name} PUBLIC ${A_DEPS})
-  set_target_properties(${name} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
   _cistern_common(${name})
 endfunction()
 
@@ -64,6 +81,26 @@ function(cistern_binary name)
   add_executable(${name} ${A_SRCS})
   target_link_libraries(${name} PRIVATE ${A_DEPS})
   _cistern_binary(${name})
+endfunction()
+
+# A third of a build is tests, and half of a test's compile time its headers: those all share are compiled once, and what a test
+# does itself (the libraries under it are as they are shipped) is not optimised for long.
+function(_cistern_quick_compile name)
+  # GCC 12 at -O1 takes the short strings of an initializer list for overflows, and a counting operator new for a
+  # mismatch. With -pthread the shared headers do not fit, and are read as ever.
+  set(quick -O1 -Wno-array-bounds -Wno-stringop-overflow -Wno-restrict -Wno-mismatched-new-delete)
+  target_compile_options(${name} PRIVATE "$<$<CONFIG:Release>:${quick}>")
+  if(NOT TARGET cistern_test_headers)
+    file(WRITE ${CMAKE_BINARY_DIR}/test_headers.cc "")
+    add_library(cistern_test_headers STATIC ${CMAKE_BINARY_DIR}/test_headers.cc)
+    target_link_libraries(cistern_test_headers PRIVATE cistern_core GTest::gmock)
+    _cistern_common(cistern_test_headers)
+    target_compile_options(cistern_test_headers PRIVATE $<$<CONFIG:Release>:-O1> -fPIE)
+    target_precompile_headers(cistern_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h> <absl/status/statusor.h>
+      <absl/container/flat_hash_map.h> <absl/strings/str_cat.h> <algorithm> <filesystem> <fstream> <functional> <map> <set> <string> <vector>)
+  endif()
+  set_target_properties(${name} PROPERTIES PCH_WARN_INVALID OFF)
+  target_precompile_headers(${name} REUSE_FROM cistern_test_headers)
 endfunction()
 
 # cistern_test(NAME SRCS ... DEPS ... LABEL unit|sim|integration|fuzz|lint): one gtest binary, one ctest entry.
@@ -82,6 +119,7 @@ function(cistern_test name)
   add_executable(${name} ${A_SRCS})
   target_link_libraries(${name} PRIVATE ${A_DEPS} GTest::gmock GTest::gtest_main)
   _cistern_binary(${name})
+  _cistern_quick_compile(${name})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS ${A_LABEL} TIMEOUT ${A_TIMEOUT})

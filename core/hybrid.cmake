@@ -3,7 +3,8 @@ set(HYBRID breakpoints chain_stream group_layout hit_rule miss_reason parallelis
 list(TRANSFORM HYBRID PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE HYBRID_PATHS)
 list(TRANSFORM HYBRID_PATHS APPEND .cc OUTPUT_VARIABLE HYBRID_SRCS)
 list(TRANSFORM HYBRID_PATHS APPEND .h OUTPUT_VARIABLE HYBRID_HDRS)
-target_sources(cistern_core PRIVATE ${HYBRID_SRCS} PUBLIC FILE_SET HEADERS FILES ${HYBRID_HDRS})
+target_sources(cistern_core PRIVATE ${HYBRID_SRCS})
+cistern_headers(cistern_core ${HYBRID_HDRS})
 
 foreach(name breakpoints chain_stream hit_rule parallelism tail_retention)
   cistern_test(${name}_test SRCS ${name}_test.cc DEPS cistern_core)

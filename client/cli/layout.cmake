@@ -1,7 +1,6 @@
 # `cistern layout …` and `cistern calc memory`: they need no cluster, so tests call them in their own process.
-target_sources(cistern_cli_base
-  PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/layout_flags.cc
-  PUBLIC FILE_SET HEADERS FILES ${CMAKE_CURRENT_SOURCE_DIR}/layout_flags.h ${CMAKE_CURRENT_SOURCE_DIR}/layout_options.h)
+target_sources(cistern_cli_base PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/layout_flags.cc)
+cistern_headers(cistern_cli_base ${CMAKE_CURRENT_SOURCE_DIR}/layout_flags.h ${CMAKE_CURRENT_SOURCE_DIR}/layout_options.h)
 
 cistern_library(cistern_cli_layout
   SRCS calc_memory.cc layout_command.cc layout_from_config.cc layout_json.cc
