@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/spin_wait.h"
 #include "core/status_macros.h"
 
 namespace cistern {
@@ -60,6 +61,7 @@ NodeStats ShardLoop::LatestStats() {
 
 void ShardLoop::Run() {
   Nanos last_work = clock_->Now();
+  SpinWait spin;
   transport_->SetSpinning(true);
   while (!stop_.load(std::memory_order_relaxed)) {
     const bool posted = mailbox_.Drain();
@@ -68,8 +70,9 @@ void ShardLoop::Run() {
     last_poll_.store(now, std::memory_order_relaxed);
     if (posted || worked) {
       last_work = now;
+      spin.Reset();
     } else if (now - last_work < kSpinAfterWork && !transport_->AwaitsRoom()) {
-      __builtin_ia32_pause();
+      spin.Once();
     } else {
       Sleep(now);
     }

@@ -9,6 +9,7 @@
 
 #include "client/client_impl.h"
 #include "client/convert.h"
+#include "core/spin_wait.h"
 
 // How a client is driven: polling, sleeping, waking, and what the router's link brings.
 namespace cistern {
@@ -216,6 +217,7 @@ bool Client::Impl::Poll() {
 
 void Client::Impl::WaitFor(const bool* done) {
   std::vector<std::function<void()>> run;
+  SpinWait spin;
   mutex_.Lock();
   if (waiters_++ == 0 && options_.spin) transport_->SetSpinning(true);
   while (!*done) {
@@ -224,6 +226,7 @@ void Client::Impl::WaitFor(const bool* done) {
       continue;
     }
     const bool did = PollLocked(run);
+    if (did) spin.Reset();
     if (!run.empty()) {
       mutex_.Unlock();
       for (auto& callback : run) callback();
@@ -232,6 +235,7 @@ void Client::Impl::WaitFor(const bool* done) {
     } else if (!*done && !did) {
       if (options_.spin) {
         mutex_.Unlock();  // Others may submit between two polls.
+        spin.Once();
         mutex_.Lock();
       } else {
         Sleep();
