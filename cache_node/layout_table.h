@@ -21,6 +21,8 @@ class LayoutTable {
   // One more part of this layout. kNoLayout when kLayoutsPerShardMax others are in use.
   LayoutIndex Hold(const LayoutId& id);
   void Release(LayoutIndex index);
+  // The layout of a held number.
+  const LayoutId& Id(LayoutIndex index) const { return rows_[index].id; }
   size_t size() const { return numbers_.size(); }
 
  private:

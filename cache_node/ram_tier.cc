@@ -202,6 +202,7 @@ void RamTier::Remove(SlotId slot, bool evicted) {
   ClassState& state = classes_[slab.size_class];
   const EntryId id = pool_.PolicyId(slot);
   if (evicted) {
+    if (eviction_hook_) eviction_hook_(slot);
     ++counters_.evicted_parts;
     counters_.evicted_bytes += record.length;
     state.policy->Evicted(id, PolicyKeyOf(slot));

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -82,7 +83,14 @@ class RamTier {
   // Every part of these blocks. Looks at every slot: an operator's command, not for the hot path.
   Dropped DropBlocks(absl::Span<const BlockHash> blocks);
 
+  // Called with each part that is about to be evicted, its bytes still whole. It may not call the tier back
+  // but to read. Null: nobody is.
+  void SetEvictionHook(std::function<void(SlotId)> hook) { eviction_hook_ = std::move(hook); }
+
   const SlotRecord& record(SlotId slot) const { return pool_.record(slot); }
+  const LayoutId& LayoutOf(SlotId slot) const {
+    return layouts_.Id(pool_.record(slot).layout);
+  }  // Visible parts.
   const SlotTrailer& trailer(SlotId slot) const { return pool_.trailer(slot); }
   std::byte* data(SlotId slot) const { return pool_.data(slot); }
   uint64_t Offset(SlotId slot) const { return pool_.Offset(slot); }
@@ -120,6 +128,7 @@ class RamTier {
   void ForEachSlot(Visit visit);
 
   NodeCounters& counters_;
+  std::function<void(SlotId)> eviction_hook_;
   const std::string policy_name_;
   SlabPool pool_;
   BlockIndex index_;  // Over pool_.

@@ -1,0 +1,274 @@
+#include "cache_node/disk/disk_tier.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/check.h"
+#include "core/status_macros.h"
+
+namespace cistern {
+namespace {
+
+constexpr double kBudgetBurstSeconds = 3600;  // An hour's share may be written at once.
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DiskTier>> DiskTier::Open(DiskTierOptions options, std::unique_ptr<Disk> disk,
+                                                         std::unique_ptr<Manifest> manifest, Clock& clock,
+                                                         uint64_t seed) {
+  std::unique_ptr<DiskTier> tier(
+      new DiskTier(std::move(options), std::move(disk), std::move(manifest), clock, seed));
+  CISTERN_ASSIGN_OR_RETURN(
+      tier->log_, DiskLog::Open(tier->options_.log, *tier->disk_, *tier->manifest_, clock, tier->random_));
+  const Segment memory = tier->log_->read_memory();
+  for (uint32_t i = 0; i < kReadBuffers; ++i)
+    tier->buffers_.push_back(memory.data + uint64_t{i} * kRecordBytesMax);
+  return tier;
+}
+
+DiskTier::DiskTier(DiskTierOptions options, std::unique_ptr<Disk> disk, std::unique_ptr<Manifest> manifest,
+                   Clock& clock, uint64_t seed)
+    : options_(std::move(options)),
+      clock_(clock),
+      random_(seed),
+      manifest_(std::move(manifest)),
+      disk_(std::move(disk)),
+      budget_bytes_(static_cast<double>(options_.daily_write_bytes) * kBudgetBurstSeconds / 86400),
+      budget_at_(clock.Now()) {}
+
+DiskTier::~DiskTier() {
+  if (ram_ != nullptr) ram_->SetEvictionHook(nullptr);
+}
+
+void DiskTier::Attach(RamTier& ram) {
+  ram_ = &ram;
+  backlog_bytes_ = std::min<uint64_t>(ram.capacity_bytes() / 4, kBacklogBytesMax);
+  ram.SetEvictionHook([this](SlotId slot) { Evicting(slot); });
+}
+
+PartResult DiskTier::Judge(const BlockKey& block, PartCoord coord, const LayoutId& layout,
+                           uint32_t part_bytes) {
+  const DiskEntry* entry = log_->Find(block.hash, coord);
+  if (entry == nullptr) return PartResult::kMiss;
+  if (entry->fingerprint != block.fingerprint) {
+    ++counters_.collisions;
+    return PartResult::kMiss;
+  }
+  return entry->length == part_bytes && log_->IsLayout(*entry, layout) ? PartResult::kOk
+                                                                       : PartResult::kLayout;
+}
+
+// --- storing
+
+BlockHash DiskTier::HashOf(SlotId slot) const {
+  BlockHash hash;
+  std::memcpy(hash.bytes.data(), ram_->trailer(slot).hash, hash.bytes.size());
+  return hash;
+}
+
+void DiskTier::Drop(uint64_t& reason, uint64_t parts) {
+  reason += parts;
+  counters_.offload_dropped_parts += parts;
+}
+
+bool DiskTier::TakeBudget(uint64_t bytes) {
+  if (options_.daily_write_bytes == 0) return true;
+  const double a_second = static_cast<double>(options_.daily_write_bytes) / 86400;
+  const Nanos now = clock_.Now();
+  budget_bytes_ = std::min(budget_bytes_ + a_second * static_cast<double>(now - budget_at_) / 1e9,
+                           a_second * kBudgetBurstSeconds);
+  budget_at_ = now;
+  if (budget_bytes_ < static_cast<double>(bytes)) return false;
+  budget_bytes_ -= static_cast<double>(bytes);
+  return true;
+}
+
+// Appends the first parts of `slots`, all of one block, as one record; `taken` says how many of them that
+// were.
+DiskTier::Stored DiskTier::StoreBlock(absl::Span<const SlotId> slots, uint32_t depth, size_t& taken) {
+  RecordHeader header;
+  std::vector<const std::byte*> data;
+  uint64_t bytes = 0;
+  taken = 0;
+  header.block = {.hash = HashOf(slots[0]), .fingerprint = ram_->trailer(slots[0]).fingerprint};
+  header.depth = depth;
+  for (const SlotId slot : slots) {
+    const SlotRecord& record = ram_->record(slot);
+    const PartCoord coord = PartCoord::Unpack(ram_->trailer(slot).coord);
+    const uint32_t at = RoundUpTo(header.PayloadBytes(), kPartAlign);
+    const bool full = header.parts.size() == kPartsPerRecordMax || at + record.length > kRecordPayloadMax;
+    if (!header.parts.empty() && full) break;
+    ++taken;
+    if (record.state() != SlotState::kVisible) continue;  // Dropped while it waited.
+    header.layout = ram_->LayoutOf(slot);
+    if (Judge(header.block, coord, header.layout, record.length) == PartResult::kOk) continue;
+    header.parts.push_back({.coord = coord, .at = at, .length = record.length, .crc = record.crc});
+    data.push_back(ram_->data(slot));
+    bytes += record.length;
+  }
+  if (header.parts.empty()) return Stored::kDone;
+  if (!TakeBudget(bytes + kPageBytes))
+    return Drop(counters_.dropped_budget, header.parts.size()), Stored::kDone;
+  switch (log_->Append(header, data)) {
+    case DiskLog::Appended::kOk:
+      counters_.stored_parts += header.parts.size();
+      break;
+    case DiskLog::Appended::kNoRoom:
+      budget_bytes_ += static_cast<double>(bytes + kPageBytes);
+      return Stored::kNoRoom;
+    case DiskLog::Appended::kOff:
+      Drop(counters_.dropped_degraded, header.parts.size());
+      break;
+    case DiskLog::Appended::kDamaged:
+      Drop(counters_.dropped_damaged, header.parts.size());
+      break;
+  }
+  return Stored::kDone;
+}
+
+void DiskTier::Published(absl::Span<const SlotId> slots, absl::Span<const uint32_t> depths) {
+  if (!options_.write_through || stopping_) return;
+  for (size_t from = 0; from < slots.size();) {
+    size_t to = from + 1;
+    const BlockHash hash = HashOf(slots[from]);
+    while (to < slots.size() && HashOf(slots[to]) == hash) ++to;
+    while (from < to) {
+      size_t taken = 0;
+      const auto block = slots.subspan(from, to - from);
+      // What came before goes first, so the log keeps the order of arrival.
+      if (waiting_.empty() && StoreBlock(block, depths[from], taken) == Stored::kDone) {
+        from += taken;
+        continue;
+      }
+      const SlotId slot = slots[from];
+      const uint32_t length = ram_->record(slot).length;
+      if (waiting_bytes_ + length > backlog_bytes_ || log_->degraded() || !ram_->TryLease(slot)) {
+        Drop(log_->degraded() ? counters_.dropped_degraded : counters_.dropped_backlog, 1);
+      } else {
+        waiting_.push_back({slot, depths[from]});
+        waiting_bytes_ += length;
+      }
+      ++from;
+    }
+  }
+}
+
+void DiskTier::DrainWaiting() {
+  std::vector<SlotId> block;
+  while (!waiting_.empty()) {
+    block.clear();
+    const BlockHash hash = HashOf(waiting_.front().slot);
+    for (const Waiting& one : waiting_) {
+      if (block.size() == kPartsPerRecordMax || HashOf(one.slot) != hash) break;
+      block.push_back(one.slot);
+    }
+    size_t taken = 0;
+    if (StoreBlock(block, waiting_.front().depth, taken) == Stored::kNoRoom) return;
+    for (size_t i = 0; i < taken; ++i) {
+      waiting_bytes_ -= ram_->record(waiting_.front().slot).length;
+      ram_->Unlease(waiting_.front().slot);
+      waiting_.pop_front();
+    }
+  }
+}
+
+// RAM makes room: the last chance for a part that is not on disk.
+void DiskTier::Evicting(SlotId slot) {
+  if (stopping_) return;
+  size_t taken = 0;
+  const uint64_t before = counters_.stored_parts;
+  if (StoreBlock(absl::MakeConstSpan(&slot, 1), 0, taken) == Stored::kNoRoom)
+    Drop(counters_.dropped_backlog, 1);
+  counters_.demoted_parts += counters_.stored_parts - before;
+}
+
+// --- life
+
+bool DiskTier::Poll() {
+  bool any = log_->Poll();
+  if (!waiting_.empty()) {
+    const size_t before = waiting_.size();
+    DrainWaiting();
+    any |= waiting_.size() != before;
+  }
+  PumpReads();
+  return any || !ready_.empty();
+}
+
+Nanos DiskTier::NextWake() const {
+  if (!ready_.empty()) return 0;
+  // Room in the log comes with the end of a write, which wakes; or with time, where reclaim is behind.
+  const Nanos waiting = waiting_.empty() ? kNever : clock_.Now() + kMillisecond;
+  return std::min(log_->NextWake(), waiting);
+}
+
+void DiskTier::Stop(Nanos patience) {
+  const Nanos until = clock_.Now() + patience;
+  while (!waiting_.empty() && clock_.Now() < until && !log_->degraded()) Poll();
+  for (const Waiting& one : waiting_) {
+    ram_->Unlease(one.slot);
+    Drop(counters_.dropped_backlog, 1);
+  }
+  waiting_.clear();
+  waiting_bytes_ = 0;
+  stopping_ = true;
+  log_->Stop();
+  while (!log_->IsIdle() && clock_.Now() < until) log_->Poll();
+  manifest_->Flush();
+}
+
+void DiskTier::AddStats(NodeStats& stats) const {
+  const DiskLogCounters& log = log_->counters();
+  const ExtentWriter& writer = log_->writer();
+  stats.tiers.push_back({.tier = "nvme",
+                         .used_bytes = log.durable_bytes,
+                         .capacity_bytes = uint64_t{log_->table().capacity()} * kExtentBytes,
+                         .parts = log.durable_parts});
+  auto& out = stats.counters;
+  out["nvme_degraded"] = log_->degraded() ? 1 : 0;
+  out["nvme_scan_left_extents"] = log_->scan_left();
+  out["nvme_extents"] = log_->table().count();
+  out["nvme_free_extents"] = log_->table().free_count();
+  out["nvme_waiting_bytes"] = waiting_bytes_;
+  out["nvme_metadata_bytes"] = log_->metadata_bytes();
+  out["nvme_stored_parts_total"] = counters_.stored_parts;
+  out["nvme_demoted_parts_total"] = counters_.demoted_parts;
+  out["nvme_appended_bytes_total"] = log.appended_bytes;
+  out["nvme_copied_bytes_total"] = log.copied_bytes;
+  out["nvme_written_bytes_total"] = writer.written_bytes();
+  out["nvme_syncs_total"] = writer.syncs();
+  // 1,000,000: every byte was written once.
+  out["nvme_write_amplification_ppm"] =
+      log.appended_bytes == 0
+          ? 0
+          : writer.written_bytes() * 1'000 / std::max<uint64_t>(log.appended_bytes / 1'000, 1);
+  out["offload_dropped_total"] = counters_.offload_dropped_parts;
+  out["offload_dropped_backlog_total"] = counters_.dropped_backlog;
+  out["offload_dropped_degraded_total"] = counters_.dropped_degraded;
+  out["offload_dropped_budget_total"] = counters_.dropped_budget;
+  out["offload_dropped_damaged_total"] = counters_.dropped_damaged;
+  out["nvme_lost_parts_total"] = log.lost_parts;
+  out["nvme_staged_parts_total"] = counters_.staged_parts;
+  out["nvme_staged_bytes_total"] = counters_.staged_bytes;
+  out["nvme_stage_reads_total"] = counters_.stage_reads;
+  out["nvme_stage_failed_parts_total"] = counters_.stage_failed_parts;
+  out["nvme_collisions_rejected_total"] = counters_.collisions;
+  out["nvme_evicted_parts_total"] = log.evicted_parts;
+  out["nvme_reclaimed_extents_total"] = log.reclaimed_extents;
+  out["nvme_write_errors_total"] = log.write_errors;
+  out["nvme_read_errors_total"] = log.read_errors;
+  out["nvme_no_space_errors_total"] = log.no_space_errors;
+  out["nvme_degraded_total"] = log.degraded_times;
+  out["corruption_header_total"] = log.corrupt_headers;
+  out["corruption_payload_total"] = log.corrupt_payloads;
+  out["corruption_footer_total"] = log.corrupt_footers;
+  out["nvme_torn_tails_total"] = log.torn_tails;
+  out["nvme_repaired_extents_total"] = log.repaired_extents;
+  out["nvme_recovered_parts_total"] = log.recovered_parts;
+  out["corruption_manifest_total"] = options_.manifest_rebuilt ? 1 : 0;
+  out["manifest_commits_total"] = manifest_->commits();
+  out["manifest_failed_commits_total"] = manifest_->failed_commits();
+}
+
+}  // namespace cistern

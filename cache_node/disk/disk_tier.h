@@ -1,0 +1,174 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "cache_node/disk/disk_log.h"
+#include "cache_node/ram_tier.h"
+#include "core/node_stats.h"
+
+namespace cistern {
+
+inline constexpr uint32_t kReadBuffers = DiskLog::kReadMemoryBytes / kRecordBytesMax;  // F09: never shared.
+inline constexpr uint32_t kStageReadBytes = 1u << 20;  // Neighbours on disk are read together up to this.
+inline constexpr uint32_t kStageGroupsMax = 1024;
+inline constexpr size_t kStageWantsMax = 262144;
+inline constexpr uint64_t kBacklogBytesMax = 64u << 20;  // Of parts that wait in RAM for room in the log.
+
+struct DiskTierOptions {
+  bool write_through = true;       // False: parts are written when RAM has no more room for them.
+  uint64_t daily_write_bytes = 0;  // Of the device (endurance); 0: no limit.
+  bool manifest_rebuilt = false;   // For the counter.
+  DiskLogOptions log;
+};
+
+// What the disk tier did, besides DiskLogCounters.
+struct DiskTierCounters {
+  uint64_t stored_parts = 0;
+  uint64_t demoted_parts = 0;  // Part of stored_parts: at their eviction from RAM.
+  uint64_t offload_dropped_parts =
+      0;                         // Should have been written and were not (F42): the sum of the next four.
+  uint64_t dropped_backlog = 0;  // The log was behind.
+  uint64_t dropped_degraded = 0;
+  uint64_t dropped_budget = 0;
+  uint64_t dropped_damaged = 0;  // Their bytes in RAM had changed.
+  uint64_t staged_parts = 0;
+  uint64_t staged_bytes = 0;
+  uint64_t stage_reads = 0;         // Reads of the disk for them.
+  uint64_t stage_failed_parts = 0;  // No room in RAM, or not readable.
+  uint64_t collisions = 0;          // Equal hash, other fingerprint (F01).
+};
+
+// The NVMe tier of one shard, beside its RamTier: what is published goes to the log (write-through) or what
+// is evicted does (on-demotion), and what a plan wants comes back into RAM, in groups.
+//
+// Owner: NodeShard. Thread: the shard's; everything happens in Poll. Lifetime: owns disk, manifest and log;
+// the RAM tier and the clock outlive it.
+class DiskTier {
+ public:
+  // Errors as of DiskLog::Open.
+  static absl::StatusOr<std::unique_ptr<DiskTier>> Open(DiskTierOptions options, std::unique_ptr<Disk> disk,
+                                                        std::unique_ptr<Manifest> manifest, Clock& clock,
+                                                        uint64_t seed);
+  ~DiskTier();
+  void Attach(RamTier& ram);
+
+  // --- finding. kOk, kMiss or kLayout.
+  PartResult Judge(const BlockKey& block, PartCoord coord, const LayoutId& layout, uint32_t part_bytes);
+
+  // --- storing
+  // Parts that have just become visible in RAM; neighbours of one block share a record. depths: of their
+  // blocks.
+  void Published(absl::Span<const SlotId> slots, absl::Span<const uint32_t> depths);
+  // Puts would have to wait for the log: whoever can hold them back should.
+  bool IsBehind() const { return !waiting_.empty() && !log_->degraded(); }
+
+  // --- staging
+  // A group of parts that one plan waits for; 0: kStageGroupsMax groups are open.
+  uint64_t OpenGroup();
+  // The part is Judge'd kOk.
+  void Want(uint64_t group, const BlockKey& block, PartCoord coord, const LayoutId& layout,
+            uint32_t part_bytes);
+  // A leased slot that the group keeps until it is taken.
+  void Hold(uint64_t group, SlotId slot) { groups_[group].held.push_back(slot); }
+  // No more parts: reads begin.
+  void CloseGroup(uint64_t group);
+  // A group whose parts are all in RAM, or have failed. Its held slots are leased, now for the caller.
+  bool TakeReady(uint64_t& group, std::vector<SlotId>& held);
+
+  uint64_t DropBlocks(absl::Span<const BlockHash> blocks) { return log_->DropBlocks(blocks); }
+  uint64_t DropAll() { return log_->DropAll(); }
+
+  bool Poll();
+  Nanos NextWake() const;
+  int WaitFd() const { return disk_->WaitFd(); }
+  // Gives up what waits, makes the rest durable and seals the log. Waits for the disk, at most `patience`.
+  void Stop(Nanos patience);
+
+  void AddStats(NodeStats& stats) const;
+  const DiskTierCounters& counters() const { return counters_; }
+  DiskLog& log() { return *log_; }
+  std::string Describe() const { return disk_->Describe(); }
+
+ private:
+  struct Waiting {
+    SlotId slot = kNoSlot;
+    uint32_t depth = 0;
+  };
+  struct WantKey {
+    BlockHash hash;
+    uint32_t coord = 0;
+    friend bool operator==(const WantKey&, const WantKey&) = default;
+    template <typename H>
+    friend H AbslHashValue(H state, const WantKey& key) {
+      return H::combine(std::move(state), key.hash.Prefix64(), key.coord);
+    }
+  };
+  struct WantedPart {
+    BlockKey block;
+    LayoutId layout;
+    uint32_t part_bytes = 0;
+    DiskEntry place;
+    std::vector<uint64_t> groups;
+  };
+  struct Group {
+    uint32_t open = 0;
+    bool closed = false;
+    std::vector<SlotId> held;
+    std::vector<WantKey> fresh;  // First wanted by this group.
+  };
+  struct ReadOp {
+    uint32_t extent = 0;
+    uint32_t begin = 0, end = 0;
+    std::vector<WantKey> parts;
+  };
+
+  DiskTier(DiskTierOptions options, std::unique_ptr<Disk> disk, std::unique_ptr<Manifest> manifest,
+           Clock& clock, uint64_t seed);
+
+  // disk_tier.cc
+  enum class Stored : uint8_t { kDone, kNoRoom };
+  Stored StoreBlock(absl::Span<const SlotId> slots, uint32_t depth, size_t& taken);
+  void Evicting(SlotId slot);
+  bool TakeBudget(uint64_t bytes);
+  void DrainWaiting();
+  void Drop(uint64_t& reason, uint64_t parts);
+  BlockHash HashOf(SlotId slot) const;
+
+  // disk_stage.cc
+  void QueueReads(std::vector<WantKey> wants);
+  void PumpReads();
+  bool StillThere(ReadOp& op);
+  void Landed(const ReadOp& op, const std::byte* bytes, int error);
+  PartResult Land(const WantKey& key, WantedPart& want, const std::byte* record, SlotId& slot);
+  void EndWant(const WantKey& key, SlotId slot);
+
+  const DiskTierOptions options_;
+  Clock& clock_;
+  Random random_;
+  std::unique_ptr<DiskLog> log_;  // Destroyed last of the three: the disk may still move its memory.
+  std::unique_ptr<Manifest> manifest_;
+  std::unique_ptr<Disk> disk_;
+  RamTier* ram_ = nullptr;
+  DiskTierCounters counters_;
+
+  std::deque<Waiting> waiting_;  // Leased slots, oldest first.
+  uint64_t waiting_bytes_ = 0;
+  uint64_t backlog_bytes_ = 0;
+  double budget_bytes_ = 0;
+  Nanos budget_at_ = 0;
+  bool stopping_ = false;
+  bool storing_ = false;  // Inside an eviction of our own making.
+
+  uint64_t next_group_ = 1;
+  absl::flat_hash_map<uint64_t, Group> groups_;
+  absl::flat_hash_map<WantKey, WantedPart> wants_;
+  std::deque<ReadOp> reads_;
+  std::vector<std::byte*> buffers_;  // Free ones.
+  std::deque<uint64_t> ready_;
+};
+
+}  // namespace cistern
