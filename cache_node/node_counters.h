@@ -37,6 +37,8 @@ struct NodeCounters {
   uint64_t slab_evicted_parts = 0;  // Part of evicted_parts: dropped because their slab moved.
   uint64_t no_space = 0;            // Reservations that reclaim could not satisfy.
   uint64_t plans = 0;
+  uint64_t staged_plans = 0;    // Waited for parts from the disk.
+  uint64_t held_offers = 0;     // Waited for room in the disk log.
   uint64_t leases_expired = 0;  // Plans that ended by time.
   uint64_t puts_expired = 0;    // Reserved slots taken back at their deadline.
   uint64_t puts_abandoned = 0;  // Freed by ABORT or by their writer's end.

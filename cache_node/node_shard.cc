@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "cache_node/disk/disk_tier.h"
 #include "core/chain.h"
 #include "core/status_macros.h"
 
@@ -68,8 +69,9 @@ void NodeShard::SetIdentity(const ClusterId& cluster, uint64_t incarnation) {
 bool NodeShard::Poll() {
   bool any = transport_.Poll();
   any |= AdvancePulls(kPullBytesPerTurn);
+  any |= PollDisk();
   const Nanos now = clock_.Now();
-  if (NextWake() <= now) {
+  if (TimerWake() <= now || !to_fence_.empty()) {
     RunTimers(now);
     any = true;
   }
@@ -79,6 +81,10 @@ bool NodeShard::Poll() {
 
 Nanos NodeShard::NextWake() const {
   if (!pull_queue_.empty() || !to_fence_.empty()) return 0;
+  return std::min(TimerWake(), DiskWake());
+}
+
+Nanos NodeShard::TimerWake() const {
   return std::min({leases_.next_end(), puts_.next_deadline(), next_ticket_end_});
 }
 
@@ -267,7 +273,8 @@ void NodeShard::Drop(PeerId peer, const InFrame& frame) {
     ++counters_.bad_frames;
     return ReplyError(peer, frame.header.request_id, decoded);
   }
-  const RamTier::Dropped dropped = request.all ? ram_.DropAll() : ram_.DropBlocks(request.blocks);
+  RamTier::Dropped dropped = request.all ? ram_.DropAll() : ram_.DropBlocks(request.blocks);
+  if (disk_ != nullptr) dropped.parts += request.all ? disk_->DropAll() : disk_->DropBlocks(request.blocks);
   Reply(peer, FrameType::kDropReply, frame.header.request_id,
         DropReply{.dropped_parts = dropped.parts, .kept_parts = dropped.kept});
 }

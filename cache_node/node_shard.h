@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -29,6 +30,10 @@ inline constexpr Nanos kPayloadHoldMax =
     30 * kSecond;  // A peer that does not take a payload for so long is cut off.
 inline constexpr uint32_t kPutFramesMax = 4096;          // PUT frames whose pulls are under way.
 inline constexpr uint64_t kPullBytesPerTurn = 8u << 20;  // Then other peers get their turn.
+inline constexpr size_t kWaitingOffersMax = 1024;        // Offers held back while the disk log is behind.
+inline constexpr Nanos kOfferWaitMax = 500 * kMillisecond;
+
+class DiskTier;
 
 // One share of a node: block index, RAM, leases and puts behind the frames of its clients (DESIGN §5).
 //
@@ -59,6 +64,10 @@ class NodeShard final : public TransportHandler {
   NodeStats Stats() const;
   // Ends every peer, their leases and puts.
   void Shutdown(const absl::Status& why);
+
+  // Before the first Poll. Without one, there is no NVMe tier.
+  void AttachDisk(std::unique_ptr<DiskTier> disk);
+  DiskTier* disk() { return disk_.get(); }
 
   const NodeCounters& counters() const { return counters_; }
   RamTier& ram() { return ram_; }
@@ -109,6 +118,7 @@ class NodeShard final : public TransportHandler {
   void FenceSoon(PeerId peer, absl::Status why);
   void RunFences();
   void RunTimers(Nanos now);
+  Nanos TimerWake() const;
   void Drop(PeerId peer, const InFrame& frame);
   void SendStats(PeerId peer, const InFrame& frame);
   void AddGauges(NodeStats& stats) const;
@@ -137,6 +147,21 @@ class NodeShard final : public TransportHandler {
   UseId BeginUse(const ChainRequest& request, absl::Span<const SlotId> here, uint32_t first_missing,
                  bool to_store);
   void EndRow(uint32_t row);
+
+  // node_shard_disk.cc
+  struct WaitingFrame {
+    PeerId peer = 0;
+    FrameHeader header;
+    Bytes body;
+    Nanos until = kNever;
+  };
+  uint32_t BlocksOnDisk(const ChainRequest& request, uint32_t from, PartResult& stopped_by);
+  bool StageFirst(PeerId peer, const InFrame& frame, uint32_t in_ram);
+  bool HoldOffer(PeerId peer, const InFrame& frame);
+  bool PollDisk();
+  void Resume(const WaitingFrame& waiting, FrameType type);
+  Nanos DiskWake() const;
+  void StoreOnDisk(absl::Span<const SlotId> slots, absl::Span<const uint32_t> depths);
 
   // node_shard_write.cc
   void Offer(PeerId peer, const InFrame& frame);
@@ -175,6 +200,10 @@ class NodeShard final : public TransportHandler {
   std::vector<uint32_t> free_put_frames_;
   std::vector<uint32_t> pull_queue_;  // Put frames with parts to ask for, oldest first.
   bool advancing_ = false;            // Inside AdvancePulls: OnPulled leaves finishing to it.
+  std::unique_ptr<DiskTier> disk_;    // Null: none. Uses ram_ and goes before it.
+  absl::flat_hash_map<uint64_t, WaitingFrame> waiting_plans_;  // By the disk tier's group.
+  std::deque<WaitingFrame> waiting_offers_;                    // Oldest first.
+  bool resuming_ = false;                                      // A frame that has waited waits no more.
 
   // Scratch that keeps its capacity, so a warm path does not allocate.
   ChainRequest chain_;
@@ -190,6 +219,8 @@ class NodeShard final : public TransportHandler {
   std::vector<uint64_t> missing_keys_;
   std::vector<SlotId> ended_;
   std::vector<SlotId> held_;  // Slots whose bytes go into payload_.
+  std::vector<SlotId> published_;
+  std::vector<uint32_t> published_depths_;
   std::vector<ConstSegment> payload_;
   std::vector<Probe> probes_;
 };

@@ -81,7 +81,10 @@ void NodeShard::CountBlocks(const ScanResult& scan, size_t asked) {
 
 void NodeShard::Lookup(PeerId peer, const InFrame& frame) {
   if (!DecodeChain(peer, frame)) return;
-  const ScanResult scan = Scan(chain_, nullptr);
+  ScanResult scan = Scan(chain_, nullptr);
+  if (disk_ != nullptr && scan.stopped_by == PartResult::kMiss) {
+    scan.hit_blocks += BlocksOnDisk(chain_, scan.hit_blocks, scan.stopped_by);
+  }
   if ((frame.header.flags & kFlagProbe) != 0) {
     counters_.probe_blocks += chain_.blocks.size();
   } else {
@@ -150,6 +153,10 @@ void NodeShard::Plan(PeerId peer, const InFrame& frame) {
   held_.clear();
   payload_.clear();
   ScanResult scan = Scan(chain_, &slots_);
+  if (disk_ != nullptr && !resuming_ && scan.stopped_by == PartResult::kMiss &&
+      StageFirst(peer, frame, scan.hit_blocks)) {
+    return;
+  }
   if (scan.hit_blocks > 0 && !one_shot) {
     if (!leases_.HasRoom(peer) || !TryLeaseAll(slots_)) {
       slots_.clear();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "cache_node/disk/disk_tier.h"
 #include "cache_node/node_shard.h"
 #include "core/cpu_time.h"
 #include "proto/convert.h"
@@ -43,6 +44,8 @@ void AddCounters(const NodeCounters& c, NodeStats& stats) {
   out["dropped_parts_total"] = c.dropped_parts;
   out["no_space_total"] = c.no_space;
   out["plans_total"] = c.plans;
+  out["staged_plans_total"] = c.staged_plans;
+  out["held_offers_total"] = c.held_offers;
   out["leases_expired_total"] = c.leases_expired;
   out["puts_expired_total"] = c.puts_expired;
   out["puts_abandoned_total"] = c.puts_abandoned;
@@ -69,6 +72,7 @@ NodeStats NodeShard::Stats() const {
                          .used_bytes = ram_.used_bytes(),
                          .capacity_bytes = ram_.capacity_bytes(),
                          .parts = ram_.parts()});
+  if (disk_ != nullptr) disk_->AddStats(stats);
   if (options_.shard == 0) stats.cpu_seconds = ProcessCpuSeconds();
   AddCounters(counters_, stats);
   // What the transport refused never reached this shard; both kinds count as one (F61, S03).

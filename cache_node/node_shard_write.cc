@@ -1,6 +1,7 @@
 // OFFER, PUT, ABORT of a shard.
 #include <algorithm>
 
+#include "cache_node/disk/disk_tier.h"
 #include "cache_node/node_shard.h"
 #include "core/placement.h"
 
@@ -34,6 +35,11 @@ UseId NodeShard::JudgeOffered(const ChainRequest& request, uint32_t blocks_here)
       const SlotId slot = probes_[i - from].slot;
       if (slot == kNoSlot) {
         first_missing = std::min(first_missing, i);
+        if (disk_ == nullptr) continue;
+        const PartResult there = disk_->Judge(request.blocks[i / coords], request.coords[i % coords],
+                                              request.layout, request.part_bytes);
+        if (there == PartResult::kOk) offer_reply_.slots[i].result = PartResult::kExists;
+        if (there == PartResult::kLayout) offer_reply_.slots[i].result = there;
         continue;
       }
       const PartResult judged =
@@ -81,7 +87,7 @@ PartResult NodeShard::ReserveOffered(PeerId peer, const ChainRequest& request, u
 }
 
 void NodeShard::Offer(PeerId peer, const InFrame& frame) {
-  if (!DecodeChain(peer, frame)) return;
+  if (HoldOffer(peer, frame) || !DecodeChain(peer, frame)) return;
   const auto coords = static_cast<uint32_t>(chain_.coords.size());
   const uint32_t blocks_here = BlocksOfThisShard(chain_);
   counters_.wrong_shard_blocks += chain_.blocks.size() - blocks_here;
@@ -174,6 +180,8 @@ PartResult NodeShard::CheckBytes(uint32_t put, uint32_t announced_crc, uint32_t 
 // Makes the parts that arrived visible. Deepest first, so a parent is more recent than its children.
 void NodeShard::PublishFrame(PeerId peer, const PutRequest& request, absl::Span<PartResult> results) {
   const uint32_t tick = Tick();
+  published_.clear();
+  published_depths_.clear();
   for (size_t i = request.parts.size(); i-- > 0;) {
     if (results[i] == PartResult::kOk) {
       uint32_t put = 0;
@@ -183,11 +191,16 @@ void NodeShard::PublishFrame(PeerId peer, const PutRequest& request, absl::Span<
         puts_.Remove(put);
         results[i] = ram_.Publish(row.slot, row.key, row.layout, row.length, request.parts[i].crc, row.depth,
                                   tick, row.use);
-        if (results[i] == PartResult::kOk) counters_.put_bytes += row.length;
+        if (results[i] == PartResult::kOk) {
+          counters_.put_bytes += row.length;
+          published_.push_back(row.slot);
+          published_depths_.push_back(row.depth);
+        }
       }
     }
     NodeCounters::Count(counters_.put_parts, results[i]);
   }
+  StoreOnDisk(published_, published_depths_);
 }
 
 void NodeShard::Put(PeerId peer, const InFrame& frame) {

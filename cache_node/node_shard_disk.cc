@@ -1,0 +1,112 @@
+// The NVMe tier of a shard: what plans wait for, what puts wait for, what is stored.
+#include <algorithm>
+#include <utility>
+
+#include "cache_node/disk/disk_tier.h"
+#include "cache_node/node_shard.h"
+
+namespace cistern {
+
+void NodeShard::AttachDisk(std::unique_ptr<DiskTier> disk) {
+  disk_ = std::move(disk);
+  disk_->Attach(ram_);
+}
+
+// Blocks behind a scan that stopped at one which RAM lacks: how many of them are in RAM or on disk, with
+// every part.
+uint32_t NodeShard::BlocksOnDisk(const ChainRequest& request, uint32_t from, PartResult& stopped_by) {
+  const uint32_t blocks = BlocksOfThisShard(request);
+  const LayoutIndex layout = ram_.FindLayout(request.layout);
+  uint32_t block = from;
+  for (; block < blocks; ++block) {
+    for (const PartCoord coord : request.coords) {
+      const BlockKey& key = request.blocks[block];
+      const SlotId slot = ram_.Find(key.hash, coord);
+      stopped_by = slot != kNoSlot ? ram_.Judge(slot, key.fingerprint, layout, request.part_bytes)
+                                   : disk_->Judge(key, coord, request.layout, request.part_bytes);
+      if (stopped_by != PartResult::kOk) return block - from;
+    }
+  }
+  if (blocks < request.blocks.size()) stopped_by = PartResult::kWrongShard;
+  return block - from;
+}
+
+// Brings what a plan lacks in RAM, and the disk has, into RAM; the plan is answered after that. False: there
+// is nothing to bring.
+bool NodeShard::StageFirst(PeerId peer, const InFrame& frame, uint32_t in_ram) {
+  PartResult why = PartResult::kOk;
+  const uint32_t more = BlocksOnDisk(chain_, in_ram, why);
+  if (more == 0) return false;
+  const uint64_t group = disk_->OpenGroup();
+  if (group == 0) return false;  // kStageGroupsMax plans wait: the hit is as long as RAM makes it.
+  for (uint32_t block = 0; block < in_ram + more; ++block) {
+    for (const PartCoord coord : chain_.coords) {
+      const BlockKey& key = chain_.blocks[block];
+      const SlotId slot = ram_.Find(key.hash, coord);
+      if (slot == kNoSlot) {
+        disk_->Want(group, key, coord, chain_.layout, chain_.part_bytes);
+      } else if (ram_.TryLease(slot)) {  // So that it is still there when the rest is.
+        disk_->Hold(group, slot);
+      }
+    }
+  }
+  waiting_plans_[group] = {
+      .peer = peer, .header = frame.header, .body = Bytes(frame.body.begin(), frame.body.end())};
+  ++counters_.staged_plans;
+  disk_->CloseGroup(group);
+  return true;
+}
+
+// While the log is behind, offers wait a little instead of filling RAM with what cannot be written (F42).
+bool NodeShard::HoldOffer(PeerId peer, const InFrame& frame) {
+  if (disk_ == nullptr || resuming_ || !disk_->IsBehind() || waiting_offers_.size() >= kWaitingOffersMax)
+    return false;
+  waiting_offers_.push_back({.peer = peer,
+                             .header = frame.header,
+                             .body = Bytes(frame.body.begin(), frame.body.end()),
+                             .until = clock_.Now() + kOfferWaitMax});
+  ++counters_.held_offers;
+  return true;
+}
+
+bool NodeShard::PollDisk() {
+  if (disk_ == nullptr) return false;
+  bool any = disk_->Poll();
+  uint64_t group = 0;
+  std::vector<SlotId> held;
+  while (disk_->TakeReady(group, held)) {
+    any = true;
+    const auto it = waiting_plans_.find(group);
+    const WaitingFrame plan = std::move(it->second);
+    waiting_plans_.erase(it);
+    Resume(plan, FrameType::kPlan);
+    for (size_t i = held.size(); i-- > 0;) ram_.Unlease(held[i]);
+  }
+  while (!waiting_offers_.empty() && (!disk_->IsBehind() || waiting_offers_.front().until <= clock_.Now())) {
+    any = true;
+    const WaitingFrame offer = std::move(waiting_offers_.front());
+    waiting_offers_.pop_front();
+    Resume(offer, FrameType::kOffer);
+  }
+  return any;
+}
+
+// Handles a frame that had to wait, as if it came now.
+void NodeShard::Resume(const WaitingFrame& waiting, FrameType type) {
+  if (!peers_.contains(waiting.peer)) return;  // Its connection is gone.
+  const InFrame frame{.header = waiting.header, .body = waiting.body, .piece_crcs = {}};
+  resuming_ = true;
+  type == FrameType::kPlan ? Plan(waiting.peer, frame) : Offer(waiting.peer, frame);
+  resuming_ = false;
+}
+
+Nanos NodeShard::DiskWake() const {
+  if (disk_ == nullptr) return kNever;
+  return std::min(disk_->NextWake(), waiting_offers_.empty() ? kNever : waiting_offers_.front().until);
+}
+
+void NodeShard::StoreOnDisk(absl::Span<const SlotId> slots, absl::Span<const uint32_t> depths) {
+  if (disk_ != nullptr && !slots.empty()) disk_->Published(slots, depths);
+}
+
+}  // namespace cistern

@@ -1,0 +1,286 @@
+#include <gtest/gtest.h>
+
+#include "cache_node/disk/disk_tier.h"
+#include "cache_node/disk/memory_disk.h"
+#include "cache_node/shard_test_util.h"
+
+namespace cistern {
+namespace {
+
+constexpr uint64_t kRam = 8u << 20;
+constexpr uint32_t kPart = 256 << 10;
+constexpr uint64_t kSeed = 20267;
+
+// A shard with a disk tier over a disk in memory, which may be killed and started again.
+class NodeShardDisk : public ::testing::Test {
+ protected:
+  NodeShardDisk() { Start(); }
+
+  void Start(bool write_through = true, uint64_t ram = kRam) {
+    world.reset();
+    world = std::make_unique<ShardWorld>(ram);
+    auto disk = std::make_unique<MemoryDisk>(files, random);
+    memory_disk = disk.get();
+    memory_disk->faults = faults;
+    DiskTierOptions options;
+    options.write_through = write_through;
+    options.daily_write_bytes = daily_write_bytes;
+    options.log.capacity_bytes = uint64_t{4} * kExtentBytes;
+    options.log.ring_bytes = kWriteRingMin;
+    auto tier = DiskTier::Open(options, std::move(disk),
+                               std::make_unique<Manifest>(MakeMemoryManifest(values), values, false),
+                               world->clock, kSeed);
+    CISTERN_CHECK(tier.ok());
+    world->shard->AttachDisk(*std::move(tier));
+    peer = world->Connect();
+    Settle();
+  }
+  DiskTier& disk() { return *world->shard->disk(); }
+  void Turn() {
+    world->shard->Poll();
+    world->clock.Advance(kMillisecond / 2);
+  }
+  void Settle() {
+    for (int i = 0; i < 20'000; ++i) {
+      Turn();
+      const ExtentWriter& writer = disk().log().writer();
+      if (!disk().log().recovering() && !disk().IsBehind() && writer.appended() == writer.ended()) return;
+    }
+    CISTERN_CHECK(false);
+  }
+  // A plan and its parts, checked byte by byte; returns the blocks that hit.
+  uint32_t PlanAndCheck(const ChainRequest& request) {
+    ChainRequest plan = request;
+    plan.plan_id = ++plan_id;
+    plan.ttl_ms = 2000;
+    world->Ask(peer, FrameType::kPlan, plan);
+    for (int i = 0; i < 20'000 && !world->HasReply(FrameType::kPlanReply); ++i) Turn();
+    const auto reply = world->Take<PlanReply>(FrameType::kPlanReply);
+    for (size_t i = 0; i < reply.parts.size(); ++i) {
+      EXPECT_TRUE(world->Verify(reply.parts[i], request.blocks[i])) << i;
+      const auto bytes = ShardWorld::PartBytes(request.blocks[i], {}, request.part_bytes);
+      EXPECT_EQ(std::memcmp(world->shard->arena().data() + reply.parts[i].offset, bytes.data(), bytes.size()),
+                0)
+          << i;
+    }
+    world->Release(peer, plan_id);
+    Turn();
+    return reply.hit_blocks;
+  }
+  uint64_t Counter(const std::string& name) { return world->shard->Stats().counters.at(name); }
+  TierStats Nvme() { return world->shard->Stats().tiers.at(1); }
+
+  Random random{kSeed};
+  std::shared_ptr<MemoryFiles> files = std::make_shared<MemoryFiles>();
+  ManifestValues values;
+  MemoryDisk::Faults faults;
+  uint64_t daily_write_bytes = 0;
+  MemoryDisk* memory_disk = nullptr;
+  std::unique_ptr<ShardWorld> world;
+  PeerId peer = 0;
+  uint64_t plan_id = 0;
+};
+
+// F42: twice what RAM holds is stored; all of it hits, from RAM or from disk.
+TEST_F(NodeShardDisk, F42_WhatRamHasNoRoomForComesBackFromDisk) {
+  const auto blocks = world->Blocks(64);
+  std::vector<ChainRequest> chains;
+  for (size_t i = 0; i < blocks.size(); i += 4) {
+    chains.push_back(world->Chain(
+        {blocks.begin() + static_cast<long>(i), blocks.begin() + static_cast<long>(i) + 4}, kPart));
+    for (const PartResult result : world->Store(peer, chains.back())) EXPECT_EQ(result, PartResult::kOk);
+    Settle();
+  }
+  EXPECT_EQ(Nvme().tier, "nvme");
+  EXPECT_EQ(Nvme().parts, 64u);
+  EXPECT_EQ(Nvme().used_bytes, uint64_t{64} * kPart);
+  for (const ChainRequest& chain : chains) {
+    EXPECT_EQ(world->Lookup(peer, chain).hit_blocks, 4u);
+    EXPECT_EQ(PlanAndCheck(chain), 4u);
+  }
+  EXPECT_EQ(Counter("offload_dropped_total"), 0u);
+  EXPECT_GT(Counter("nvme_staged_parts_total"), 30u);
+  EXPECT_LT(Counter("nvme_stage_reads_total"),
+            Counter("nvme_staged_parts_total"));  // Neighbours are read together.
+  EXPECT_EQ(world->shard->ram().leased_parts(), 0u);
+}
+
+// Stored again, what is on disk alone is not taken again.
+TEST_F(NodeShardDisk, OffersOfPartsOnDiskAreAnsweredExists) {
+  const auto first = world->Chain(world->Blocks(8), kPart);
+  world->Store(peer, first);
+  Settle();
+  for (int i = 0; i < 8; ++i) world->Store(peer, world->Chain(world->Blocks(8), kPart)), Settle();
+  EXPECT_EQ(world->shard->ram().Find(first.blocks[7].hash, {}), kNoSlot);
+  for (const PartResult result : world->Store(peer, first)) EXPECT_EQ(result, PartResult::kExists);
+}
+
+TEST_F(NodeShardDisk, OnDemotionWritesOnlyWhatIsEvicted) {
+  Start(/*write_through=*/false);
+  const auto first = world->Chain(world->Blocks(8), kPart);
+  world->Store(peer, first);
+  Settle();
+  EXPECT_EQ(Nvme().parts, 0u);
+  for (int i = 0; i < 8; ++i) world->Store(peer, world->Chain(world->Blocks(8), kPart)), Settle();
+  EXPECT_GT(Nvme().parts, 8u);
+  EXPECT_EQ(Counter("nvme_demoted_parts_total"), Counter("nvme_stored_parts_total"));
+  EXPECT_EQ(PlanAndCheck(first), 8u);
+}
+
+// F35, F33: after a kill what was durable hits, with the right bytes, and while the rest is still scanned.
+TEST_F(NodeShardDisk, F35_AWarmRestartFindsWhatWasDurable) {
+  const auto blocks = world->Blocks(16);
+  const auto chain = world->Chain(blocks, kPart);
+  world->Store(peer, chain);
+  Settle();
+  Start();
+  EXPECT_EQ(world->shard->ram().parts(), 0u);
+  EXPECT_EQ(Nvme().parts, 16u);
+  EXPECT_EQ(PlanAndCheck(chain), 16u);
+}
+
+// F37, F10: a flipped bit on disk is a miss, counted, and the block can be stored again.
+TEST_F(NodeShardDisk, F37_ADamagedRecordIsAMissAndCanBeStoredAgain) {
+  const auto chain = world->Chain(world->Blocks(4), kPart);
+  world->Store(peer, chain);
+  Settle();
+  Start();
+  // The deepest block was written first.
+  std::byte byte{};
+  MemoryFiles::Get(files->files[0], 3 * kPageBytes + 5, &byte, 1);
+  byte ^= std::byte{1};
+  MemoryFiles::Set(files->files[0], 3 * kPageBytes + 5, &byte, 1);
+  EXPECT_EQ(PlanAndCheck(chain), 3u);
+  EXPECT_EQ(Counter("corruption_payload_total"), 1u);
+  EXPECT_EQ(world->Store(peer, chain)[3], PartResult::kOk);
+  EXPECT_EQ(PlanAndCheck(chain), 4u);
+}
+
+TEST_F(NodeShardDisk, F10_ReadErrorsAreMissesAndWriteErrorsKeepPartsInRam) {
+  const auto chain = world->Chain(world->Blocks(4), kPart);
+  world->Store(peer, chain);
+  Settle();
+  Start();
+  memory_disk->faults.reads_fail = true;
+  EXPECT_EQ(PlanAndCheck(chain), 0u);
+  EXPECT_GT(Counter("nvme_read_errors_total"), 0u);
+  memory_disk->faults.reads_fail = false;
+  memory_disk->faults.writes_fail = true;
+  for (const PartResult result : world->Store(peer, chain)) EXPECT_EQ(result, PartResult::kOk);
+  Settle();
+  EXPECT_EQ(Counter("nvme_degraded"), 1u);
+  EXPECT_EQ(Nvme().parts, 0u);
+  EXPECT_EQ(PlanAndCheck(chain), 4u);  // From RAM.
+  memory_disk->faults.writes_fail = false;
+  for (int i = 0; i < 20'000 && Counter("nvme_degraded") == 1; ++i) Turn();
+  EXPECT_EQ(Counter("nvme_degraded"), 0u);
+}
+
+// F04: what is dropped is gone at once, on disk too, also for a plan that was waiting for it, and after a
+// restart.
+TEST_F(NodeShardDisk, F04_DroppedIsDroppedOnDiskToo) {
+  const auto chain = world->Chain(world->Blocks(8), kPart);
+  world->Store(peer, chain);
+  Settle();
+  Start();
+  memory_disk->faults.delay = 0.95;
+  ChainRequest plan = chain;
+  plan.plan_id = ++plan_id;
+  world->Ask(peer, FrameType::kPlan, plan);
+  const uint64_t plan_request = world->last_request;
+  world->DropAll(peer);
+  EXPECT_EQ(world->Lookup(peer, chain).hit_blocks, 0u);
+  memory_disk->faults.delay = 0;
+  for (int i = 0; i < 100; ++i) Turn();
+  world->last_request = plan_request;
+  EXPECT_EQ(world->Take<PlanReply>(FrameType::kPlanReply).hit_blocks, 0u);
+  Settle();
+  Start();
+  EXPECT_EQ(world->Lookup(peer, chain).hit_blocks, 0u);
+}
+
+// F09: more plans wait than there are read buffers; each gets its own bytes.
+TEST_F(NodeShardDisk, F09_ManyPlansShareFewReadBuffers) {
+  Start(true, uint64_t{32} << 20);
+  std::vector<ChainRequest> chains;
+  for (int i = 0; i < 16; ++i) {
+    chains.push_back(world->Chain(world->Blocks(4), kPart));
+    world->Store(peer, chains.back());
+    Settle();
+  }
+  Start(true, uint64_t{32} << 20);
+  memory_disk->faults.delay = 0.5;
+  memory_disk->faults.short_io = 0.2;
+  std::vector<uint64_t> requests;
+  for (const ChainRequest& chain : chains) {
+    ChainRequest plan = chain;
+    plan.plan_id = ++plan_id;
+    world->Ask(peer, FrameType::kPlan, plan);
+    requests.push_back(world->last_request);
+  }
+  for (int i = 0; i < 5000; ++i) Turn();
+  for (size_t i = 0; i < chains.size(); ++i) {
+    world->last_request = requests[i];
+    const auto reply = world->Take<PlanReply>(FrameType::kPlanReply);
+    ASSERT_EQ(reply.hit_blocks, 4u) << i;
+    for (size_t part = 0; part < 4; ++part) {
+      const auto bytes = ShardWorld::PartBytes(chains[i].blocks[part], {}, kPart);
+      EXPECT_EQ(
+          std::memcmp(world->shard->arena().data() + reply.parts[part].offset, bytes.data(), bytes.size()),
+          0);
+    }
+  }
+}
+
+// F58's like for a reader that goes away while its plan waits: nothing stays leased.
+TEST_F(NodeShardDisk, APeerThatLeavesWhileItsPlanWaitsHoldsNothing) {
+  const auto chain = world->Chain(world->Blocks(8), kPart);
+  world->Store(peer, chain);
+  Settle();
+  Start();
+  memory_disk->faults.delay = 0.95;
+  ChainRequest plan = chain;
+  plan.plan_id = ++plan_id;
+  world->Ask(peer, FrameType::kPlan, plan);
+  world->transport.Fence(peer, absl::UnavailableError("gone"));
+  memory_disk->faults.delay = 0;
+  for (int i = 0; i < 200; ++i) Turn();
+  EXPECT_EQ(world->shard->ram().leased_parts(), 0u);
+  EXPECT_EQ(world->shard->ram().writing_parts(), 0u);
+}
+
+// The log cannot keep up: offers are held back, and nothing is lost on the way to disk (F42).
+TEST_F(NodeShardDisk, F42_WritersWaitForASlowDisk) {
+  memory_disk->faults.delay = 0.97;
+  std::vector<ChainRequest> chains;
+  std::vector<uint64_t> requests;
+  for (int i = 0; i < 24; ++i) {
+    chains.push_back(world->Chain(world->Blocks(4), kPart));
+    world->Ask(peer, FrameType::kOffer, chains.back());
+    for (int turn = 0; turn < 2000 && !world->HasReply(FrameType::kOfferReply); ++turn) Turn();
+    const auto offer = world->Take<OfferReply>(FrameType::kOfferReply);
+    std::vector<std::byte> bytes;
+    std::vector<size_t> which;
+    const PutRequest put = world->PutFor(chains.back(), offer, bytes, which);
+    ASSERT_EQ(which.size(), 4u);
+    world->Ask(peer, FrameType::kPut, put, 0, bytes);
+    world->Take<PutReply>(FrameType::kPutReply);
+  }
+  EXPECT_GT(Counter("held_offers_total"), 0u);
+  memory_disk->faults.delay = 0;
+  Settle();
+  EXPECT_EQ(Counter("offload_dropped_total") + Nvme().parts, 96u);
+  EXPECT_EQ(Counter("offload_dropped_total"), 0u);
+}
+
+TEST_F(NodeShardDisk, TheWriteBudgetIsKept) {
+  daily_write_bytes = uint64_t{24} * 2 << 20;  // 2 MiB an hour.
+  Start();
+  for (int i = 0; i < 4; ++i) world->Store(peer, world->Chain(world->Blocks(4), kPart)), Settle();
+  EXPECT_EQ(Nvme().parts, 7u);  // 264 KiB each.
+  EXPECT_EQ(Counter("offload_dropped_budget_total"), 9u);
+  EXPECT_EQ(Counter("offload_dropped_total"), 9u);
+}
+
+}  // namespace
+}  // namespace cistern
