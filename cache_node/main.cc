@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cache_node/data_folder.h"
+#include "cache_node/node_disk.h"
 #include "cache_node/node_flags.h"
 #include "cache_node/node_options.h"
 #include "cache_node/registrar.h"
@@ -137,6 +138,16 @@ RegistrarCallbacks MakeCallbacks(std::vector<std::unique_ptr<ShardLoop>>& loops,
   return callbacks;
 }
 
+absl::Status AttachDisk(const NodeOptions& options, Clock& clock, NodeShard& shard) {
+  if (options.nvme_bytes == 0) return absl::OkStatus();
+  if (!options.crash_at.empty()) CISTERN_RETURN_IF_ERROR(ArmCrashFlag(options.crash_at));
+  std::random_device device;
+  CISTERN_ASSIGN_OR_RETURN(std::unique_ptr<DiskTier> disk,
+                           OpenNodeDisk(options, clock, uint64_t{device()} << 32 | device()));
+  shard.AttachDisk(std::move(disk));
+  return absl::OkStatus();
+}
+
 absl::Status Serve(NodeOptions options, const sigset_t& stop_signals) {
   CISTERN_RETURN_IF_ERROR(ValidateNodeOptions(options));
   // The folder first: whatever else is wrong, two processes on one folder is the answer that matters.
@@ -154,11 +165,13 @@ absl::Status Serve(NodeOptions options, const sigset_t& stop_signals) {
   CISTERN_RETURN_IF_ERROR(folder.SetNodeId(options.node_id));
 
   // All shards together: each arena alone would fit until its pages are touched.
-  const uint64_t needed = SlabPool::RegionBytes(options.ram_bytes / options.shards) * options.shards;
+  const uint64_t needed =
+      SlabPool::RegionBytes(options.ram_bytes / options.shards) * options.shards + DiskMemoryBytes(options);
   if (const uint64_t available = AvailableMemoryBytes(); available < needed) {
     return absl::ResourceExhaustedError(absl::StrCat("--ram needs ", needed >> 20, " MiB, this machine has ",
                                                      available >> 20, " MiB available"));
   }
+  BootClock disk_clock;
   std::vector<std::unique_ptr<ShardLoop>> loops;
   RegistrarOptions registrar_options;
   for (uint32_t i = 0; i < options.shards; ++i) {
@@ -180,6 +193,7 @@ absl::Status Serve(NodeOptions options, const sigset_t& stop_signals) {
     spdlog::warn("{} can be reached from other hosts; its frames are authenticated but not encrypted",
                  options.listen);
   }
+  CISTERN_RETURN_IF_ERROR(AttachDisk(options, disk_clock, loops.front()->shard()));
   CISTERN_RETURN_IF_ERROR(Prefault(loops));
 
   registrar_options.router = options.router;
@@ -200,14 +214,48 @@ absl::Status Serve(NodeOptions options, const sigset_t& stop_signals) {
   return refusal.status;
 }
 
-void AddFlags(CLI::App& app, NodeOptions& options, std::string& ram) {
+// Sizes as they are written on the command line.
+struct SizeFlags {
+  std::string ram = "1G", nvme = "0", nvme_daily_writes = "0";
+};
+
+absl::Status TakeSizes(const SizeFlags& flags, NodeOptions& options) {
+  const auto take = [](const char* flag, const std::string& text, uint64_t& bytes) -> absl::Status {
+    const std::optional<uint64_t> size = ParseSize(text);
+    if (!size.has_value())
+      return absl::InvalidArgumentError(absl::StrCat(flag, " \"", text, "\" is no size like 512M or 3G"));
+    bytes = *size;
+    return absl::OkStatus();
+  };
+  CISTERN_RETURN_IF_ERROR(take("--ram", flags.ram, options.ram_bytes));
+  CISTERN_RETURN_IF_ERROR(take("--nvme", flags.nvme, options.nvme_bytes));
+  return take("--nvme-daily-writes", flags.nvme_daily_writes, options.nvme_daily_write_bytes);
+}
+
+void AddDiskFlags(CLI::App& app, NodeOptions& options, SizeFlags& sizes) {
+  app.add_option("--nvme", sizes.nvme, "disk log in the data folder: 10G; 0: none")->capture_default_str();
+  CLI::Option* through = app.add_flag_callback(
+      "--write-through", [&options] { options.write_through = true; },
+      "parts go to the disk log when they are stored (default)");
+  app.add_flag_callback(
+         "--on-demotion", [&options] { options.write_through = false; },
+         "parts go to the disk log when RAM has no more room for them")
+      ->excludes(through);
+  app.add_option("--nvme-daily-writes", sizes.nvme_daily_writes,
+                 "what may be written to the device a day, for its endurance; 0: no limit")
+      ->capture_default_str();
+  app.add_option("--crash-at", options.crash_at, "for tests: end at this place of the write path")->group("");
+}
+
+void AddFlags(CLI::App& app, NodeOptions& options, SizeFlags& sizes) {
+  AddDiskFlags(app, options, sizes);
   app.add_option("--data-dir", options.data_dir, "folder of the node's lock and ids; made when missing")
       ->required();
   app.add_option("--router", options.router, "HOST:PORT of the router")->capture_default_str();
   app.add_option("--listen", options.listen,
                  "HOST:PORT of shard 0, further shards on the ports behind it; port 0: any free ones")
       ->capture_default_str();
-  app.add_option("--ram", ram, "RAM for parts, all shards together: 512M, 3G (powers of 1024)")
+  app.add_option("--ram", sizes.ram, "RAM for parts, all shards together: 512M, 3G (powers of 1024)")
       ->capture_default_str();
   app.add_option("--shards", options.shards, "threads that serve")->capture_default_str();
   app.add_option("--cluster-key", options.cluster_key_path,
@@ -232,18 +280,17 @@ int Fail(const std::string& message) {
 
 int Main(int argc, char** argv) {
   NodeOptions options;
-  std::string ram = "1G";
+  SizeFlags sizes;
   CLI::App app("cistern-node: keeps KV blocks in RAM and serves them to clients of its cluster");
-  AddFlags(app, options, ram);
+  AddFlags(app, options, sizes);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
     return Fail(error.what());
   }
-  const std::optional<uint64_t> ram_bytes = ParseSize(ram);
-  if (!ram_bytes.has_value()) return Fail(absl::StrCat("--ram \"", ram, "\" is no size like 512M or 3G"));
-  options.ram_bytes = *ram_bytes;
+  if (const absl::Status taken = TakeSizes(sizes, options); !taken.ok())
+    return Fail(std::string(taken.message()));
   const sigset_t stop_signals = BlockStopSignals();
   StartLog("cistern-node", options.log_level);
   const absl::Status status = Serve(std::move(options), stop_signals);

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "cache_node/disk/disk_log.h"
 #include "cache_node/ram_tier.h"
 #include "cache_node/slab_pool.h"
 #include "core/cluster_map.h"
@@ -29,6 +30,15 @@ absl::Status ValidateNodeOptions(const NodeOptions& options) {
   }
   if (!options.node_id.empty() && !IsNodeId(options.node_id)) {
     return absl::InvalidArgumentError("--node-id: letters, digits, '.', '_' and '-' only, not first");
+  }
+  if (options.nvme_bytes != 0 && options.shards != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--nvme goes with one shard for now, not with --shards ", options.shards));
+  }
+  if (options.nvme_bytes != 0 && options.nvme_bytes < uint64_t{kExtentsMin} * kExtentBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("--nvme ", options.nvme_bytes,
+                                                   " is too little: the log needs ",
+                                                   (uint64_t{kExtentsMin} * kExtentBytes) >> 20, " MiB"));
   }
   const uint64_t of_shard = options.ram_bytes / options.shards;
   if (of_shard < SlabPool::SlabBytes(of_shard)) {

@@ -22,6 +22,10 @@ struct NodeOptions {
   std::string node_id;                     // Empty: the one in data_dir, else "node-<host>-<pid>" made now.
   std::string transport = "auto";          // "auto" and "map" listen on TCP and unix, "socket" on TCP alone.
   std::string policy = "lru";              // Eviction policy.
+  uint64_t nvme_bytes = 0;                 // Disk log in data_dir; 0: none. One shard alone, for now.
+  bool write_through = true;               // Else parts are written when RAM has no more room for them.
+  uint64_t nvme_daily_write_bytes = 0;     // What may be written to the device a day; 0: no limit.
+  std::string crash_at;                    // For tests: "POINT" or "POINT:PASS" (disk/crash_point.h).
   std::string log_level = "info";          // spdlog level.
 };
 

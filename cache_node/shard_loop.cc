@@ -6,6 +6,7 @@
 #include <ctime>
 #include <utility>
 
+#include "cache_node/disk/disk_tier.h"
 #include "core/check.h"
 #include "core/spin_wait.h"
 #include "core/status_macros.h"
@@ -78,17 +79,19 @@ void ShardLoop::Run() {
     }
   }
   shard_->Shutdown(absl::UnavailableError("node is shutting down"));
+  if (shard_->disk() != nullptr) shard_->disk()->Stop(kDiskStopMax);
 }
 
 void ShardLoop::Sleep(Nanos now) {
   const Nanos until = std::min(shard_->NextWake(), now + kShardSleepMax);
   if (until <= now) return;
-  pollfd fds[2] = {
-      {.fd = mailbox_.fd(), .events = POLLIN, .revents = 0},
-      {.fd = transport_->WaitFd(), .events = POLLIN, .revents = 0}};  // A negative one is left out.
+  const int disk = shard_->disk() == nullptr ? -1 : shard_->disk()->WaitFd();
+  pollfd fds[3] = {{.fd = mailbox_.fd(), .events = POLLIN, .revents = 0},
+                   {.fd = transport_->WaitFd(), .events = POLLIN, .revents = 0},
+                   {.fd = disk, .events = POLLIN, .revents = 0}};  // A negative one is left out.
   const timespec timeout{.tv_sec = (until - now) / kSecond, .tv_nsec = (until - now) % kSecond};
   transport_->SetSpinning(false);  // Before anything can come that would have to wake us.
-  ::ppoll(fds, 2, &timeout, nullptr);
+  ::ppoll(fds, 3, &timeout, nullptr);
   transport_->SetSpinning(true);
 }
 

@@ -25,6 +25,9 @@ inline constexpr Nanos kSpinAfterWork = 200 * kMicrosecond;
 // one.
 inline constexpr Nanos kShardSleepMax = 250 * kMillisecond;
 
+// How long a stopping node waits for its disk; what is not durable by then is lost, as in a crash.
+inline constexpr Nanos kDiskStopMax = 5 * kSecond;
+
 // The thread of one shard, with all that lives on it: polls the shard, spins a little after work, else sleeps
 // on the transport, the mailbox and the next timer. Owner: main. Lifetime: Create, Start, Stop (also by the
 // destructor, which joins). Thread: any, except where said.

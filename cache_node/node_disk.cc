@@ -1,0 +1,76 @@
+#include "cache_node/node_disk.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "cache_node/disk/crash_point.h"
+#include "cache_node/disk/file_disk.h"
+#include "core/status_macros.h"
+
+namespace cistern {
+namespace {
+
+constexpr uint64_t kRingBytesMax = 32u << 20;
+
+uint64_t RingBytes(const NodeOptions& options) {
+  return std::clamp<uint64_t>(options.ram_bytes / 4, kWriteRingMin, kRingBytesMax);
+}
+
+}  // namespace
+
+uint64_t DiskMemoryBytes(const NodeOptions& options) {
+  return options.nvme_bytes == 0 ? 0 : RingBytes(options) + DiskLog::kReadMemoryBytes + kRecordBytesMax;
+}
+
+absl::StatusOr<std::unique_ptr<DiskTier>> OpenNodeDisk(const NodeOptions& options, Clock& clock,
+                                                       uint64_t seed) {
+  CISTERN_ASSIGN_OR_RETURN(std::unique_ptr<FileDisk> disk, FileDisk::Open(options.data_dir + "/nvme"));
+  CISTERN_ASSIGN_OR_RETURN(OpenedManifest opened, OpenRocksdbManifest(options.data_dir + "/manifest"));
+  if (opened.rebuilt) {
+    spdlog::warn(
+        "nvme: the manifest is made anew from the extents ({}); the old one is kept as manifest.damaged",
+        opened.why);
+  }
+  CISTERN_ASSIGN_OR_RETURN(ManifestValues values, opened.store->LoadAll());
+  auto manifest = std::make_unique<Manifest>(std::move(opened.store), std::move(values), /*threaded=*/true);
+  DiskTierOptions tier;
+  tier.write_through = options.write_through;
+  tier.daily_write_bytes = options.nvme_daily_write_bytes;
+  tier.manifest_rebuilt = opened.rebuilt;
+  tier.log.capacity_bytes = options.nvme_bytes;
+  tier.log.ring_bytes = RingBytes(options);
+  tier.log.log = [](bool warn, const std::string& line) {
+    if (warn) {
+      spdlog::warn("{}", line);
+    } else {
+      spdlog::info("{}", line);
+    }
+  };
+  CISTERN_ASSIGN_OR_RETURN(std::unique_ptr<DiskTier> made, DiskTier::Open(std::move(tier), std::move(disk),
+                                                                          std::move(manifest), clock, seed));
+  spdlog::info("nvme: {} MiB in {}/nvme by {}, {}, {} extents to scan", options.nvme_bytes >> 20,
+               options.data_dir, made->Describe(), options.write_through ? "write-through" : "on-demotion",
+               made->log().scan_left());
+  return made;
+}
+
+absl::Status ArmCrashFlag(const std::string& text) {
+  const size_t colon = text.find(':');
+  uint32_t point = 0;
+  uint64_t pass = 1;
+  const std::string first = text.substr(0, colon);
+  const std::string rest = colon == std::string::npos ? "1" : text.substr(colon + 1);
+  if (!absl::SimpleAtoi(first, &point) || !absl::SimpleAtoi(rest, &pass) || point < 1 ||
+      point > kCrashPointMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--crash-at \"", text, "\" is not POINT or POINT:PASS with a POINT of 1 to ", kCrashPointMax));
+  }
+  ArmCrashPoint(static_cast<uint8_t>(point), pass);
+  return absl::OkStatus();
+}
+
+}  // namespace cistern
