@@ -161,7 +161,6 @@ class DiskTier {
   double budget_bytes_ = 0;
   Nanos budget_at_ = 0;
   bool stopping_ = false;
-  bool storing_ = false;  // Inside an eviction of our own making.
 
   uint64_t next_group_ = 1;
   absl::flat_hash_map<uint64_t, Group> groups_;
