@@ -12,7 +12,7 @@ packages=(
   # Disk tier
   liburing-dev
   # Tests: frameworks, lint, network namespaces
-  libgtest-dev libgmock-dev libbenchmark-dev libsimde-dev clang-format clang-tidy iproute2
+  libgtest-dev libgmock-dev libbenchmark-dev libsimde-dev clang-format clang-tidy iproute2 fio
 )
 
 missing=()

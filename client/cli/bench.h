@@ -15,7 +15,7 @@ inline constexpr uint32_t kChainBatchDefault = 4096;  // Blocks of the prefix fo
 struct BenchReport {
   BenchFigures figures;
   std::string limit_name;  // Empty: no limit was measured.
-  std::string path;        // "map", "socket", "mixed"; empty for hash.
+  std::string path;        // "map", "socket", "mixed"; how the disk is used; empty for hash.
 };
 
 // Each runs one op of `cistern bench`; options.bench.batch is filled in. Errors are one line.
@@ -23,6 +23,7 @@ absl::StatusOr<BenchReport> BenchRead(const CliOptions& options);
 absl::StatusOr<BenchReport> BenchWrite(const CliOptions& options);
 absl::StatusOr<BenchReport> BenchLookup(const CliOptions& options);
 absl::StatusOr<BenchReport> BenchHash(const CliOptions& options);
+absl::StatusOr<BenchReport> BenchDisk(const CliOptions& options);
 
 // Prints its own kind of result: a row for each form of storage compression. Returns the exit code.
 int BenchFormats(const CliOptions& options);

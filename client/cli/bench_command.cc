@@ -65,6 +65,7 @@ int RunBench(const CliOptions& given) {
   absl::StatusOr<BenchReport> report = bench.op == "read"     ? BenchRead(options)
                                        : bench.op == "write"  ? BenchWrite(options)
                                        : bench.op == "lookup" ? BenchLookup(options)
+                                       : bench.op == "disk"   ? BenchDisk(options)
                                                               : BenchHash(options);
   if (!report.ok()) return Fail(options.json, Words(report.status()));
   const BenchFigures& figures = report->figures;

@@ -113,6 +113,8 @@ absl::StatusOr<std::optional<ClusterSettings>> ClusterFolder::Load() const {
     out.nodes = Field<uint32_t>(*json, "nodes", kClusterNodesDefault);
     out.shards = Field<uint32_t>(*json, "shards", 0);
     out.ram_bytes = Field<uint64_t>(*json, "ram_bytes", 0);
+    out.nvme_bytes = Field<uint64_t>(*json, "nvme_bytes", 0);
+    out.nvme_mode = Field<std::string>(*json, "nvme_mode", "");
     out.transport = Field<std::string>(*json, "transport", "");
     out.policy = Field<std::string>(*json, "policy", "");
     out.addresses = Field<std::map<std::string, std::string>>(*json, "addresses", {});
@@ -129,6 +131,8 @@ absl::Status ClusterFolder::Save(const ClusterSettings& settings) const {
   json["nodes"] = settings.nodes;
   json["shards"] = settings.shards;
   json["ram_bytes"] = settings.ram_bytes;
+  json["nvme_bytes"] = settings.nvme_bytes;
+  json["nvme_mode"] = settings.nvme_mode;
   json["transport"] = settings.transport;
   json["policy"] = settings.policy;
   json["addresses"] = settings.addresses;

@@ -20,6 +20,8 @@ struct ClusterSettings {
   uint32_t nodes = kClusterNodesDefault;
   uint32_t shards = 0;  // 0 and empty: the node's own default.
   uint64_t ram_bytes = 0;
+  uint64_t nvme_bytes = 0;
+  std::string nvme_mode;
   std::string transport;
   std::string policy;
   std::map<std::string, std::string> addresses;  // Node id -> HOST:PORT it had; taken again when free.

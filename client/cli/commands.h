@@ -22,5 +22,6 @@ int RunLayoutCheck(const CliOptions& options);
 int RunLayoutDiff(const CliOptions& options);
 int RunLayoutFromConfig(const CliOptions& options);
 int RunSimEviction(const CliOptions& options);
+int RunFsck(const CliOptions& options);
 
 }  // namespace cistern

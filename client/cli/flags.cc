@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <filesystem>
 #include <string_view>
 
 #include "CLI/CLI.hpp"
@@ -23,6 +24,15 @@ void AddUpDown(CLI::App& app, CliOptions& out) {
       ->check(CLI::Range(1u, kClusterNodesMax));
   up->add_option("--shards", out.up.shards, "Shards of each node")->check(CLI::Range(1u, 64u));
   AddSize(up, "--ram", out.up.ram_bytes, uint64_t{1} << 20, uint64_t{1} << 44, "RAM tier of each node");
+  AddSize(up, "--nvme", out.up.nvme_bytes, uint64_t{192} << 20, uint64_t{1} << 46,
+          "NVMe tier of each node, in its data folder");
+  CLI::Option* through = up->add_flag_callback(
+      "--write-through", [&out] { out.up.nvme_mode = "write-through"; },
+      "Parts go to NVMe when they are stored (the default)");
+  up->add_flag_callback(
+        "--on-demotion", [&out] { out.up.nvme_mode = "on-demotion"; },
+        "Parts go to NVMe when RAM has no more room for them")
+      ->excludes(through);
   up->add_option("--dir", out.dir, "Folder of the cluster")->capture_default_str();
   up->add_option("--transport", out.up.transport, "Paths that nodes offer")
       ->check(CLI::IsMember({"auto", "map", "socket"}));
@@ -31,7 +41,7 @@ void AddUpDown(CLI::App& app, CliOptions& out) {
   up->add_option("--deadline-s", out.up.deadline_s, "Seconds for all nodes to be active and answering")
       ->check(CLI::Range(1u, 3600u))
       ->capture_default_str();
-  CLI::App* down = app.add_subcommand("down", "End the local cluster; what it stored in RAM is gone");
+  CLI::App* down = app.add_subcommand("down", "End the local cluster; what was in RAM alone is gone");
   down->add_option("--dir", out.dir, "Folder of the cluster")->capture_default_str();
 }
 
@@ -62,9 +72,9 @@ void AddReplay(CLI::App& app, CliOptions& out) {
 
 void AddBench(CLI::App& app, CliOptions& out) {
   CLI::App* bench = app.add_subcommand("bench", "Measure one operation, with its physical limit beside it");
-  bench->add_option("OP", out.bench.op, "read, write, lookup, hash or formats")
+  bench->add_option("OP", out.bench.op, "read, write, lookup, hash, formats or disk")
       ->required()
-      ->check(CLI::IsMember({"read", "write", "lookup", "hash", "formats"}));
+      ->check(CLI::IsMember({"read", "write", "lookup", "hash", "formats", "disk"}));
   AddSize(bench, "--size", out.bench.size_bytes, 1, kBlockBytesMax, "Bytes of a part (default 64K)");
   bench
       ->add_option("--batch", out.bench.batch,
@@ -79,7 +89,11 @@ void AddBench(CLI::App& app, CliOptions& out) {
       ->check(CLI::Range(0.01, 3600.0))
       ->capture_default_str();
   bench->add_flag("--limit", out.bench.limit,
-                  "Measure memcpy, a raw socket or SHA-256 of the same shape in the same run");
+                  "Measure memcpy, a raw socket, SHA-256 or fio of the same shape in the same run");
+  bench->add_option("--rw", out.bench.rw, "disk: what is measured")
+      ->check(CLI::IsMember({"write", "randread"}))
+      ->capture_default_str();
+  bench->add_option("--dir", out.bench.dir, "disk: a folder on the disk to measure")->capture_default_str();
   bench->add_flag("--no-spin", out.bench.no_spin, "Sleep while waiting instead of spinning");
 }
 
@@ -139,6 +153,9 @@ void AddSim(CLI::App& app, CliOptions& out) {
       ->capture_default_str();
   sim->add_option("--plot", out.sim.plot, "Draw hit ratio against size into this SVG file")
       ->type_name("FILE");
+void AddFsck(CLI::App& app, CliOptions& out) {
+  CLI::App* fsck = app.add_subcommand("fsck", "Check the disk log of a node that is not running");
+  fsck->add_option("DIR", out.fsck.data_dir, "The node's data folder: data_dir of 'cistern up'")->required();
 }
 
 void AddLooks(CLI::App& app, CliOptions& out) {
@@ -173,12 +190,15 @@ void AddAll(CLI::App& app, CliOptions& out) {
   AddCalc(app, out);
   AddLayout(app, out);
   AddSim(app, out);
+  AddFsck(app, out);
   app.footer("Exit codes: 0 done, 1 falls short, 2 user or connection error (one line on stderr).");
 }
 
 void FillFromEnvironment(CliOptions& out) {
   if (const char* router = std::getenv("CISTERN_ROUTER"); router != nullptr && *router != '\0')
     out.router = router;
+  std::error_code ignored;
+  out.bench.dir = std::filesystem::temp_directory_path(ignored).string();
   const char* home = std::getenv("HOME");
   out.dir = home != nullptr && *home != '\0' ? std::string(home) + "/.cistern" : "cistern-data";
 }

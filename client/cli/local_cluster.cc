@@ -96,6 +96,8 @@ absl::Status LocalCluster::TakeSettings() {
   if (up.nodes != 0) settings_.nodes = up.nodes;
   if (up.shards != 0) settings_.shards = up.shards;
   if (up.ram_bytes != 0) settings_.ram_bytes = up.ram_bytes;
+  if (up.nvme_bytes != 0) settings_.nvme_bytes = up.nvme_bytes;
+  if (!up.nvme_mode.empty()) settings_.nvme_mode = up.nvme_mode;
   if (!up.transport.empty()) settings_.transport = up.transport;
   if (!up.policy.empty()) settings_.policy = up.policy;
 
@@ -176,6 +178,8 @@ absl::Status LocalCluster::StartNodes() {
     if (again) add("--listen", node.address);
     if (settings_.shards != 0) add("--shards", std::to_string(settings_.shards));
     if (settings_.ram_bytes != 0) add("--ram", std::to_string(settings_.ram_bytes));
+    if (settings_.nvme_bytes != 0) add("--nvme", std::to_string(settings_.nvme_bytes));
+    if (settings_.nvme_bytes != 0 && !settings_.nvme_mode.empty()) args.push_back("--" + settings_.nvme_mode);
     if (!settings_.transport.empty()) add("--transport", settings_.transport);
     if (!settings_.policy.empty()) add("--policy", settings_.policy);
     CISTERN_RETURN_IF_ERROR(Launch(node, node.id, "cistern-node", std::move(args)));

@@ -31,6 +31,7 @@ int Main(int argc, char** argv) {
       {"replay", RunReplay},
       {"bench", RunBench},
       {"lookup", RunLookup},
+      {"fsck", RunFsck},
       {"calc economics", RunCalcEconomics},
       {"calc trace", RunCalcTrace},
       {"calc memory", RunCalcMemory},

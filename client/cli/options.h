@@ -16,9 +16,12 @@ inline constexpr uint64_t kBlockBytesMax = uint64_t{4} << 20;  // One part a blo
 inline constexpr uint32_t kBenchBatchMax = 16384;
 
 struct UpOptions {
-  uint32_t nodes = 0;         // Cache nodes; 0: what the folder has, or 2 for a new one.
-  uint32_t shards = 0;        // Shards a node; 0: the node's default.
-  uint64_t ram_bytes = 0;     // RAM tier of each node; 0: the node's default.
+  uint32_t nodes = 0;       // Cache nodes; 0: what the folder has, or 2 for a new one.
+  uint32_t shards = 0;      // Shards a node; 0: the node's default.
+  uint64_t ram_bytes = 0;   // RAM tier of each node; 0: the node's default.
+  uint64_t nvme_bytes = 0;  // NVMe tier of each node; 0: what the folder has, or none.
+  std::string
+      nvme_mode;  // "write-through" or "on-demotion"; empty: what the folder has, or the node's default.
   std::string transport;      // "auto", "map" or "socket"; empty: the node's default.
   std::string policy;         // Eviction policy of the nodes; empty: the node's default.
   bool router_given = false;  // --router stood on the command line.
@@ -37,13 +40,15 @@ struct ReplayOptions {
 };
 
 struct BenchOptions {
-  std::string op;               // "read", "write", "lookup", "hash" or "formats".
+  std::string op;               // "read", "write", "lookup", "hash", "formats" or "disk".
   uint64_t size_bytes = 65536;  // Bytes of a part.
   uint32_t batch = 0;           // Parts an op (0: 16); blocks of the prefix for lookup and hash (0: 4096).
   uint32_t block_tokens = 16;   // Tokens a block.
   double seconds = 2;           // Measured time, all slices together.
-  bool limit = false;           // Measure the physical limit in alternate slices.
-  bool no_spin = false;         // Sleep while waiting, as engines do.
+  std::string rw = "write";     // disk: "write" or "randread".
+  std::string dir;       // disk: folder on the disk to measure; default the system's for temporary files.
+  bool limit = false;    // Measure the physical limit in alternate slices.
+  bool no_spin = false;  // Sleep while waiting, as engines do.
 };
 
 struct LookupOptions {
@@ -60,6 +65,8 @@ struct SimOptions {
   std::vector<int64_t> ttls_ms;                             // Sliding times to live, of a memory without end.
   std::string flow = "plain";  // "plain" or "node": in which order policies are called.
   std::string plot;            // SVG file; empty: none.
+struct FsckOptions {
+  std::string data_dir;  // A node's data folder.
 };
 
 // Everything that the command line and two environment variables (CISTERN_ROUTER, HOME) say. flags.cc fills
@@ -80,6 +87,7 @@ struct CliOptions {
   CalcMemoryOptions calc_memory;
   LayoutOptions layout;
   SimOptions sim;
+  FsckOptions fsck;
 };
 
 }  // namespace cistern

@@ -85,6 +85,8 @@ TEST_F(ProcessTest, FolderKeepsSettingsAndProcesses) {
                            .nodes = 3,
                            .shards = 2,
                            .ram_bytes = 5,
+                           .nvme_bytes = 6,
+                           .nvme_mode = "on-demotion",
                            .transport = "map",
                            .policy = "lru",
                            .addresses = {{"node-1", "127.0.0.1:2"}}};
