@@ -3,7 +3,6 @@
 #include <memory>
 #include <string>
 
-#include <sys/resource.h>
 #include <unistd.h>
 
 // lint: allow(room) because the CLI links what it shows: the node's own code for the node's own files.
@@ -12,6 +11,7 @@
 #include "client/cli/bench_cluster.h"
 #include "client/cli/bench_memory.h"
 #include "client/cli/fio_limit.h"
+#include "core/cpu_time.h"
 #include "core/size.h"
 #include "core/status_macros.h"
 
@@ -21,15 +21,6 @@ namespace {
 constexpr uint64_t kLogBytes = uint64_t{2} << 30;
 constexpr uint64_t kReadDataBytes = uint64_t{1} << 30;
 constexpr uint32_t kWriteDepth = 8;  // Batches that the log has under way.
-
-double OwnCpuSeconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 class DiskWriteOp final : public BenchOp {
  public:
@@ -103,7 +94,7 @@ absl::StatusOr<BenchReport> BenchDisk(const CliOptions& options) {
   }
   if (write) {
     DiskWriteOp op(*probe, bench.size_bytes, bench.batch);
-    report.figures = RunSlices(op, limit, bench.seconds, OwnCpuSeconds);
+    report.figures = RunSlices(op, limit, bench.seconds, ProcessCpuSeconds);
     CISTERN_RETURN_IF_ERROR(probe->Settle());
   } else {
     for (uint64_t bytes = 0; bytes < kReadDataBytes; bytes += bench.size_bytes)
@@ -113,7 +104,7 @@ absl::StatusOr<BenchReport> BenchDisk(const CliOptions& options) {
     if (memory.data() == nullptr)
       return absl::ResourceExhaustedError("this machine has too little memory left");
     DiskReadOp op(*probe, memory, bench.size_bytes, bench.batch);
-    report.figures = RunSlices(op, limit, bench.seconds, OwnCpuSeconds);
+    report.figures = RunSlices(op, limit, bench.seconds, ProcessCpuSeconds);
   }
   report.limit_name = limit.name;
   report.path = probe->Describe();
