@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <functional>
 #include <filesystem>
+#include <functional>
 #include <string_view>
 
 #include "CLI/CLI.hpp"
@@ -153,6 +153,8 @@ void AddSim(CLI::App& app, CliOptions& out) {
       ->capture_default_str();
   sim->add_option("--plot", out.sim.plot, "Draw hit ratio against size into this SVG file")
       ->type_name("FILE");
+}
+
 void AddFsck(CLI::App& app, CliOptions& out) {
   CLI::App* fsck = app.add_subcommand("fsck", "Check the disk log of a node that is not running");
   fsck->add_option("DIR", out.fsck.data_dir, "The node's data folder: data_dir of 'cistern up'")->required();

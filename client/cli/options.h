@@ -65,6 +65,8 @@ struct SimOptions {
   std::vector<int64_t> ttls_ms;                             // Sliding times to live, of a memory without end.
   std::string flow = "plain";  // "plain" or "node": in which order policies are called.
   std::string plot;            // SVG file; empty: none.
+};
+
 struct FsckOptions {
   std::string data_dir;  // A node's data folder.
 };
