@@ -69,8 +69,9 @@ bool NodeShard::HoldOffer(PeerId peer, const InFrame& frame) {
   return true;
 }
 
+// Nothing is written to a folder before the router has confirmed whose it is (F34).
 bool NodeShard::PollDisk() {
-  if (disk_ == nullptr) return false;
+  if (disk_ == nullptr || !cluster_.has_value()) return false;
   bool any = disk_->Poll();
   uint64_t group = 0;
   std::vector<SlotId> held;
@@ -101,7 +102,7 @@ void NodeShard::Resume(const WaitingFrame& waiting, FrameType type) {
 }
 
 Nanos NodeShard::DiskWake() const {
-  if (disk_ == nullptr) return kNever;
+  if (disk_ == nullptr || !cluster_.has_value()) return kNever;
   return std::min(disk_->NextWake(), waiting_offers_.empty() ? kNever : waiting_offers_.front().until);
 }
 
