@@ -188,7 +188,7 @@ TEST(DiskLog, F38_TornTailAndReadErrorAreToldApart) {
 // F37: one flipped bit anywhere, sealed or not: never wrong bytes, always a start, and all but few parts
 // stay.
 TEST(DiskLog, F37_FlippedBitsCostAtMostTheirRecords) {
-  for (uint64_t round = 0; round < 60; ++round) {
+  for (uint64_t round = 0; round < 250; ++round) {
     LogWorld world(kSeed + round);
     world.Open();
     for (uint64_t i = 0; i < 30; ++i) world.Put(i, 20'000);

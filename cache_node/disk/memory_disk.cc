@@ -122,6 +122,10 @@ DiskDone MemoryDisk::Do(const DiskRequest& request) {
     bytes = static_cast<uint32_t>(1 + random_.Below(bytes));
   }
   const bool write = request.kind == Kind::kWrite;
+  if (write && faults.nth_write > 0 && --faults.nth_write == 0) {
+    if (faults.nth_error != 0) return fail(faults.nth_error);
+    bytes = std::max(bytes / 2, 1u);
+  }
   if (write ? faults.writes_fail || random_.Chance(faults.write_error)
             : faults.reads_fail || random_.Chance(faults.read_error)) {
     return fail(EIO);

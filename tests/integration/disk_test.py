@@ -1,5 +1,5 @@
 """The NVMe tier of real nodes: what survives which end, crash points, damage, a full disk. docs/operations.md says the same in words."""
-import contextlib, json, os, pathlib, random, subprocess, unittest
+import contextlib, json, os, pathlib, random, subprocess, time, unittest
 
 import harness
 from harness import Case, clean_env, run, wait_for
@@ -24,8 +24,8 @@ class DiskCase(Case):
         return self.node()["counters"].get(name, 0)
 
     def replay(self, trace, **flags):
-        words = [word for key, value in flags.items() for word in (f"--{key}", value)]
-        out = self.cistern("replay", trace, "--bytes-per-block", BLOCK, "--verify", *words)
+        words = [word for key, value in ({"bytes-per-block": BLOCK} | flags).items() for word in (f"--{key}", value)]
+        out = self.cistern("replay", trace, "--verify", *words)
         self.assertEqual((out["wrong_parts"], out["late_calls"]), (0, 0), out)
         return out
 
@@ -96,6 +96,57 @@ class Survives(DiskCase):
         self.down()
         self.up_again()
         self.assertEqual(self.cistern("status")["nodes"][0]["tiers"][0]["parts"], 0)
+
+
+    def test_F35_50000_parts_are_served_soon_after_a_kill(self):
+        """Indexed within 5 s of the start of `up` where nothing else runs; here within PATIENCE, and the time is shown."""
+        self.up("--nvme", "1G")
+        trace = self.trace(17_000, seed=15, turns=40)
+        self.assertGreater(self.unique(trace), 50_000)
+        self.replay(trace, **{"bytes-per-block": "4K"})
+        wait_for(lambda: self.durable() >= self.unique(trace), "all blocks to be durable")
+        self.kill(self.node_pids["node-1"])
+        begin = time.monotonic()
+        self.up_again()
+        active = time.monotonic() - begin
+        head = self.folder / "head.jsonl"
+        head.write_text("\n".join(trace.read_text().splitlines()[:20]) + "\n")
+        first = self.replay(head, **{"bytes-per-block": "4K"})
+        self.assertEqual(first["wrong_parts"], 0)
+        wait_for(lambda: self.durable() >= self.unique(trace), "the durable parts to be back")
+        print(f"active after {active:.2f} s, first replay after {first['seconds']:.2f} s more, all indexed after "
+              f"{time.monotonic() - begin:.2f} s, {self.durable()} parts", flush=True)
+        self.assertEqual(self.counter("nvme_scan_left_extents"), 0)
+        out = self.replay(trace, **{"bytes-per-block": "4K"})
+        self.assertGreaterEqual(out["hit_ratio"], 0.99)
+
+
+class Owner(DiskCase):
+    def refused(self, *flags):
+        done = run(harness.BIN / "cistern-node", "--listen", "127.0.0.1:0", *flags)
+        self.assertEqual((done.returncode, len(done.stderr.strip().splitlines())), (2, 1), done)
+        return done.stderr
+
+    def test_F34_a_second_node_on_the_folder_is_told_the_owner(self):
+        self.up_disk()
+        said = self.refused("--data-dir", self.data_dir(), "--router", self.router, "--nvme", "512M")
+        self.assertIn(str(self.node_pids["node-1"]), said)
+        self.assertEqual(self.node()["state"], "active")
+
+    def test_F34_a_folder_of_another_cluster_is_refused(self):
+        self.up_disk()
+        self.stored(50)
+        self.down()
+        before = {f.name: f.stat().st_mtime_ns for f in (self.data_dir() / "nvme").iterdir()}
+        other = f"127.0.0.1:{harness.free_port()}"
+        folder = self.folder / "other"
+        self.addCleanup(run, harness.BIN / "cistern", "down", "--dir", folder)
+        done = run(harness.BIN / "cistern", "up", "--dir", folder, "--router", other, "--nodes", "1", "--ram", "16M", "--detach", "--json")
+        self.assertEqual(done.returncode, 0, done)
+        said = self.refused("--data-dir", self.data_dir(), "--router", other, "--nvme", "512M", "--ram", "16M",
+                            "--cluster-key", folder / "cluster.key")
+        self.assertIn("cluster", said)
+        self.assertEqual({f.name: f.stat().st_mtime_ns for f in (self.data_dir() / "nvme").iterdir()}, before)
 
 
 class Ends(DiskCase):
