@@ -14,6 +14,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "core/clock.h"
 #include "core/crc32c.h"
 #include "core/hex.h"
 #include "core/status_macros.h"
@@ -26,6 +27,8 @@ absl::Status Failed(const std::string& what, int error) {
   return absl::InvalidArgumentError(absl::StrCat(what, ": ", std::strerror(error)));
 }
 
+constexpr Nanos kEndingOwnerMax = 10 * kSecond;  // What a killed owner may take to let go of the lock.
+constexpr useconds_t kEndingOwnerPollUs = 5000;
 constexpr int kIdCopies = 16;  // One damaged spot must not cost a node its folder (F37).
 
 std::string WithChecksum(const std::string& line) {
@@ -67,6 +70,24 @@ absl::Status WriteLine(const std::string& path, const std::string& line) {
   return absl::OkStatus();
 }
 
+// Whether a process is gone, or dead and not yet through with letting go: its first thread ends before the
+// others, and before its files.
+bool IsEnding(const std::string& pid) {
+  std::ifstream in("/proc/" + pid + "/stat");
+  std::string stat;
+  if (pid.empty() || !std::getline(in, stat)) return !pid.empty();
+  const size_t name_end = stat.rfind(") ");
+  return name_end != std::string::npos && name_end + 2 < stat.size() &&
+         (stat[name_end + 2] == 'Z' || stat[name_end + 2] == 'X');
+}
+
+std::string OwnerOf(int lock_fd) {
+  char owner[32] = {};
+  const ssize_t read = ::pread(lock_fd, owner, sizeof(owner) - 1, 0);
+  return std::string(
+      absl::StripAsciiWhitespace(std::string(owner, read > 0 ? static_cast<size_t>(read) : 0)));
+}
+
 }  // namespace
 
 absl::StatusOr<DataFolder> DataFolder::Open(const std::string& path) {
@@ -77,12 +98,16 @@ absl::StatusOr<DataFolder> DataFolder::Open(const std::string& path) {
   const int fd = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return Failed(lock, errno);
   DataFolder folder(path, fd);
-  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+  BootClock clock;
+  const Nanos until = clock.Now() + kEndingOwnerMax;
+  while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) return Failed(lock, errno);
-    char owner[32] = {};
-    const ssize_t read = ::pread(fd, owner, sizeof(owner) - 1, 0);
-    const std::string pid(
-        absl::StripAsciiWhitespace(std::string(owner, read > 0 ? static_cast<size_t>(read) : 0)));
+    const std::string pid = OwnerOf(fd);
+    if (IsEnding(pid) && clock.Now() < until) {
+      ::usleep(kEndingOwnerPollUs);
+      continue;
+    }
     return absl::FailedPreconditionError(absl::StrCat("--data-dir ", path, " is held by another cistern-node",
                                                       pid.empty() ? "" : absl::StrCat(", pid ", pid)));
   }

@@ -2,12 +2,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 
@@ -98,6 +101,44 @@ TEST(DataFolder, F34_AfterKill9OfItsOwnerTheFolderOpensWithoutHandWork) {
   ::close(ready[0]);
   ::close(ready[1]);
   EXPECT_TRUE(DataFolder::Open(temp.path).ok());
+}
+
+// A process of several threads that was killed: its first thread is a zombie before the last lets go.
+TEST(DataFolder, F34_WaitsForAnOwnerThatIsDying) {
+  TempFolder temp;
+  int ready[2], end[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  ASSERT_EQ(::pipe(end), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto folder = DataFolder::Open(temp.path);
+    std::thread([&] {
+      char go = 0;
+      ::_exit(::read(end[0], &go, 1) == 1 ? 0 : 1);
+    }).detach();
+    const char said = folder.ok() ? 'y' : 'n';
+    if (::write(ready[1], &said, 1) != 1) ::_exit(1);
+    ::syscall(SYS_exit, 0);  // This thread alone.
+  }
+  char said = 0;
+  ASSERT_EQ(::read(ready[0], &said, 1), 1);
+  ASSERT_EQ(said, 'y');
+  const std::string stat = absl::StrCat("/proc/", child, "/stat");
+  for (std::string text; text.find(") Z ") == std::string::npos;) std::getline(std::ifstream(stat), text);
+  std::atomic<bool> begun{false}, ended{false};
+  std::thread opener([&] {
+    begun = true;
+    const auto folder = DataFolder::Open(temp.path);
+    EXPECT_TRUE(folder.ok()) << folder.status();
+    ended = true;
+  });
+  while (!begun) {
+  }
+  EXPECT_FALSE(ended);
+  EXPECT_EQ(::write(end[1], "x", 1), 1);
+  opener.join();
+  ::waitpid(child, nullptr, 0);
+  for (const int fd : {ready[0], ready[1], end[0], end[1]}) ::close(fd);
 }
 
 TEST(DataFolder, NamesWhatIsDamagedOrCannotBeMade) {
