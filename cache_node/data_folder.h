@@ -15,8 +15,8 @@ namespace cistern {
 class DataFolder {
  public:
   // Makes the folder when missing and takes its lock; waits for an owner that was killed and is not quite
-  // gone. FailedPrecondition naming the owner's pid when another process has it; InvalidArgument with the cause when it cannot be made, entered or read, or an id file in
-  // it is damaged.
+  // gone. FailedPrecondition naming the owner's pid when another process has it; InvalidArgument with the
+  // cause when it cannot be made, entered or read, or an id file in it is damaged.
   static absl::StatusOr<DataFolder> Open(const std::string& path);
   DataFolder(DataFolder&& other) noexcept;
   DataFolder& operator=(DataFolder&&) = delete;

@@ -63,7 +63,8 @@ TEST(DiskLogFaults, F39_ADropOfAllIsOneRecordAndFreesItsSpace) {
   EXPECT_EQ(world.log->DropAll(), kParts);
   EXPECT_EQ(world.Get(7, 2000), Found::kMiss);
   world.Turns(4000);  // 2 s.
-  EXPECT_LE(world.log->writer().written_bytes() - written, 4 * kPageBytes + FooterBytes(kEntriesPerExtentMax));
+  EXPECT_LE(world.log->writer().written_bytes() - written,
+            4 * kPageBytes + FooterBytes(kEntriesPerExtentMax));
   EXPECT_LE(world.log->table().count() - world.log->table().free_count(), 2u);
   world.Open();
   world.Settle();
@@ -91,7 +92,8 @@ TEST(DiskLogFaults, S11_PaddingCarriesNothingOfOthers) {
     const DiskEntry* entry = world.log->Find(world.Block(i).hash, {});
     ASSERT_NE(entry, nullptr);
     const uint64_t begin = uint64_t{entry->page} * kPageBytes;
-    std::vector<std::byte> record(kPageBytes + RoundUpTo(3 * RoundUpTo(4000 + static_cast<uint32_t>(i), kPartAlign), kPageBytes));
+    std::vector<std::byte> record(
+        kPageBytes + RoundUpTo(3 * RoundUpTo(4000 + static_cast<uint32_t>(i), kPartAlign), kPageBytes));
     MemoryFiles::Get(world.files->files[entry->extent], begin, record.data(), record.size());
     EXPECT_EQ(std::search(record.begin(), record.end(), run.begin(), run.end()), record.end()) << i;
   }

@@ -38,8 +38,8 @@ class MemoryDisk final : public Disk {
     double read_error = 0;   // EIO.
     double write_error = 0;  // EIO; nothing is written.
     uint64_t full_after = UINT64_MAX;  // Bytes of all files; kCreate beyond fails with ENOSPC.
-    uint64_t nth_write = 0;  // The write that fails with nth_error, counted from now; 0: none.
-    int nth_error = 0;       // 0: it moves half of its bytes and ends well.
+    uint64_t nth_write = 0;            // The write that fails with nth_error, counted from now; 0: none.
+    int nth_error = 0;                 // 0: it moves half of its bytes and ends well.
     bool writes_fail = false;          // EIO for every write, sync and create.
     bool reads_fail = false;
   };

@@ -89,7 +89,7 @@ class UserErrors(Case):
         self.refused("ticket", says=["ticket"])
         self.refused("replay", self.file(), "--layout", "llama", says=["llama", "plain"])
         self.refused("replay", self.file(), "--bytes-per-block", "8M", says=["4M"])
-        self.refused("bench", "disk")
+        self.refused("bench", "tape")
         bad = self.folder / "bad"
         bad.write_text("1 2 three")
         self.refused("lookup", "--tokens", bad, says=["token 3"])
