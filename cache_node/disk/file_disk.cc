@@ -293,6 +293,12 @@ bool FileDisk::Poll(std::vector<DiskDone>& done) {
   done.insert(done.end(), failed_.begin(), failed_.end());
   failed_.clear();
   ended_.clear();
+  // Before looking, so that no end comes between and leaves no signal. One that was seen without its signal
+  // leaves that behind, to wake a sleeper for nothing: drained now and then also when nothing is found.
+  if (drain_due_ || ++idle_polls_ % kIdlePollsPerDrain == 0) {
+    uint64_t signals = 0;
+    if (::read(wake_fd_, &signals, sizeof(signals)) < 0) idle_polls_ = 0;
+  }
   if (ring_ != nullptr) {
     if (unsubmitted_ > 0) {
       const int submitted = io_uring_submit(ring_.get());
@@ -322,14 +328,8 @@ bool FileDisk::Poll(std::vector<DiskDone>& done) {
     --in_flight_;
     done.push_back(one);
   }
-  // An end that was seen without its signal leaves the signal behind, to wake a sleeper for nothing: drained
-  // now and then also when nothing was found.
-  const bool any = done.size() != before;
-  if (any || ++idle_polls_ % kIdlePollsPerDrain == 0) {
-    uint64_t signals = 0;
-    if (::read(wake_fd_, &signals, sizeof(signals)) < 0) idle_polls_ = 0;
-  }
-  return any;
+  drain_due_ = done.size() != before;
+  return drain_due_;
 }
 
 absl::Status FileDisk::ReadNow(FileId file, uint64_t offset, std::byte* data, uint32_t bytes) {

@@ -76,6 +76,7 @@ class FileDisk final : public Disk {
   uint32_t on_ring_ = 0;      // Part of in_flight_.
   uint32_t unsubmitted_ = 0;  // Part of on_ring_.
   uint32_t idle_polls_ = 0;
+  bool drain_due_ = false;  // The last Poll found something.
 };
 
 }  // namespace cistern

@@ -1,5 +1,9 @@
 #include "cache_node/disk/log_probe.h"
 
+#include <poll.h>
+
+#include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <random>
 #include <utility>
@@ -61,12 +65,13 @@ class FileLogProbe final : public LogProbe {
     header.parts.push_back({.coord = {}, .at = 0, .length = part_bytes_, .crc = crcs_[piece]});
     const std::byte* data = source_->data() + piece * part_bytes_;
     while (true) {
-      log_->Poll();
       switch (log_->Append(header, absl::MakeConstSpan(&data, 1))) {
         case DiskLog::Appended::kOk:
           ++written_;
+          log_->Poll();
           return absl::OkStatus();
         case DiskLog::Appended::kNoRoom:
+          Wait();
           break;
         default:
           return absl::UnavailableError(absl::StrCat("the disk under ", folder_, " takes no writes"));
@@ -75,7 +80,7 @@ class FileLogProbe final : public LogProbe {
   }
 
   absl::Status Settle() override {
-    while (log_->writer().appended() != log_->writer().ended()) log_->Poll();
+    while (log_->writer().appended() != log_->writer().ended()) Wait();
     if (log_->counters().lost_parts == 0) return absl::OkStatus();
     return absl::UnavailableError(absl::StrCat("writes to the disk under ", folder_, " fail"));
   }
@@ -85,11 +90,13 @@ class FileLogProbe final : public LogProbe {
       if (!read.open) CISTERN_RETURN_IF_ERROR(Begin(read));
     }
     OneRead* done = nullptr;
-    while (done == nullptr) {
-      log_->Poll();
+    log_->Poll();
+    while (true) {
       for (OneRead& read : reads_) {
         if (read.ended && done == nullptr) done = &read;
       }
+      if (done != nullptr) break;
+      Wait();
     }
     done->open = done->ended = false;
     const absl::StatusOr<RecordHeader> header = DecodeRecordHeader(done->buffer);
@@ -112,6 +119,17 @@ class FileLogProbe final : public LogProbe {
     bool ended = false;
     int error = 0;
   };
+
+  // As a node's shard waits: asleep, until a request ends or the log has something to do.
+  void Wait() {
+    if (log_->Poll()) return;
+    const Nanos now = clock_.Now();
+    const Nanos sleep = std::min(log_->NextWake(), now + kMillisecond) - now;
+    if (sleep <= 0) return;
+    pollfd ended{.fd = disk_->WaitFd(), .events = POLLIN, .revents = 0};
+    const timespec timeout{.tv_sec = 0, .tv_nsec = sleep};
+    ::ppoll(&ended, 1, &timeout, nullptr);
+  }
 
   static BlockKey Block(uint64_t number) {
     BlockKey block;
