@@ -130,7 +130,7 @@ void CisternPolicy::FindTurn(const PolicyRequest& request, Use& use) {
   if (trunk > 0)
     use.trunk_watch = watches_.Open(ReuseModel::kTrunk, use.tick, TrackedOf(trunk, use.trunk_stride));
   if (body > 0) use.body_watch = watches_.Open(use.body_class, use.tick, TrackedOf(body, use.body_stride));
-  if (length > 0) use.last_watch = watches_.Open(ReuseModel::kLast, use.tick, 1);
+  if (length > 0) use.last_watch = watches_.Open(ReuseModel::LastClass(use.turn), use.tick, 1);
 }
 
 // Trunk is a prefix of every chain.
@@ -150,7 +150,7 @@ void CisternPolicy::SetClass(Use& use, Entry& entry, bool is_last, bool is_end) 
     entry.is_end = 0;
     if (use.trunk_seen++ % use.trunk_stride == 0) watch = use.trunk_watch;
   } else if (is_last) {
-    entry.cls = ReuseModel::kLast;
+    entry.cls = static_cast<uint32_t>(ReuseModel::LastClass(use.turn)) & kGone;
     entry.is_end = 1;
     watch = use.last_watch;
   } else {
@@ -249,8 +249,8 @@ void CisternPolicy::Evicted(EntryId id, uint64_t key) {
   if (gone.parent == kNoEntry) return;
   const Entry& above = entries_[gone.parent];
   const bool together = above.cls != kGone && IsLeaf(above) && above.tick == gone.tick &&
-                        above.turn == gone.turn && (above.cls == gone.cls || gone.cls == ReuseModel::kLast);
-  if (together && gone.cls != ReuseModel::kLast) next_victim_ = gone.parent;
+                        above.turn == gone.turn && (above.cls == gone.cls || ReuseModel::IsLast(gone.cls));
+  if (together && !ReuseModel::IsLast(gone.cls)) next_victim_ = gone.parent;
 }
 
 void CisternPolicy::AddLeaf(EntryId id) {

@@ -31,7 +31,7 @@ TEST(CisternPolicy, KeepsWhatComesBackThroughAStreamOfOneTimePrompts) {
       120;  // The conversations and a little; what passes between two turns is 200.
   for (const ReplayFlow flow : {ReplayFlow::kPlain, ReplayFlow::kNode}) {
     EXPECT_EQ(ReplayPolicy("lru", trace, kCapacity, flow)->hit_blocks, 0u);
-    EXPECT_GT(ReplayPolicy("cistern", trace, kCapacity, flow)->HitRatio(), 0.1);  // 3 of 7 blocks come back.
+    EXPECT_GT(ReplayPolicy("cistern", trace, kCapacity, flow)->HitRatio(), 0.4);  // 3 of 7 blocks come back.
   }
 }
 

@@ -71,8 +71,8 @@ TEST(ReuseModel, ValuesWhatIsAboutToComeBack) {
     watches.Advance(now);
     model.Update(now, .98f, 2);
   }
-  EXPECT_GT(model.Worth(back, 800), model.Worth(back, 10));  // Nearly there.
-  EXPECT_GT(model.Worth(back, 10), model.Worth(gone, 10));
+  EXPECT_GT(model.Worth(back, 800), 2 * model.Worth(back, 10));  // Nearly there.
+  EXPECT_GT(model.Worth(back, 10), 4 * model.Worth(gone, 10));
   EXPECT_GT(model.Worth(gone, 10), 0);
 }
 

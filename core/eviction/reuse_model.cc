@@ -69,7 +69,7 @@ ReuseModel::ReuseModel() : watched_(size_t{kClasses} * kBins), time_(size_t{kCla
 }
 
 void ReuseModel::CameBack(int cls, int bin, float weight) {
-  returns_[cls < kBodies ? 0 : cls == kTrunk ? 1 : 2][bin] += weight;
+  returns_[TableOf(cls)][bin] += weight;
   if (cls >= kBodies) return;
   turn_.seen[cls / (kLengths * kNews)] += weight;
   length_.seen[cls / kNews % kLengths] += weight;
@@ -107,6 +107,14 @@ void ReuseModel::Sweep() {
   std::array<float, kBodies> plain{};  // Returns to expect of a body were all its factors 1.
   for (int c = 0; c < kBodies; ++c) {
     for (int b = 0; b < kBins; ++b) plain[c] += body_rates_[b] * time_[Cell(c, b)];
+  }
+  // As many in all as there were. The guess in RatesOf makes rates too low where returns set in late; the
+  // factors, all too low then, would grow with every sweep until they are all the same at their bound.
+  float seen = 0, expected_now = 0;
+  for (const float count : returns_[0]) seen += std::max(0.f, count);
+  for (int c = 0; c < kBodies; ++c) expected_now += std::max(0.f, plain[c]) * ProductOf(c);
+  if (seen > 0 && expected_now > 0) {
+    for (float& one : plain) one *= seen / expected_now;
   }
   const auto renew = [&](Factor& factor, auto part_of) {
     std::array<float, kLengths> expected{};
@@ -150,8 +158,7 @@ void ReuseModel::SetLevels() {
     const float step = std::round(std::log2(ProductOf(c)) * kLevelsPerOctave);
     level_[c] = static_cast<uint8_t>(std::clamp(static_cast<int>(step) + kLevelOne, 0, kLevels - 1));
   }
-  level_[kTrunk] = kTrunkLevel;
-  level_[kLast] = kLastLevel;
+  for (int c = kTrunk; c < kClasses; ++c) level_[c] = static_cast<uint8_t>(kTrunkLevel + c - kTrunk);
 }
 
 void ReuseModel::Update(PolicyTick now, float keep, int sweeps) {
@@ -164,11 +171,10 @@ void ReuseModel::Update(PolicyTick now, float keep, int sweeps) {
     FillWorth(body_rates_, std::exp2(static_cast<float>(level - kLevelOne) / kLevelsPerOctave),
               worth_[level]);
   }
-  for (const int cls : {kTrunk, kLast}) {
+  for (int cls = kTrunk; cls < kClasses; ++cls) {
     Rates time;
     for (int b = 0; b < kBins; ++b) time[b] = time_[Cell(cls, b)];
-    FillWorth(RatesOf(returns_[cls == kTrunk ? 1 : 2], time), 1,
-              worth_[cls == kTrunk ? kTrunkLevel : kLastLevel]);
+    FillWorth(RatesOf(returns_[TableOf(cls)], time), 1, worth_[kTrunkLevel + cls - kTrunk]);
   }
   SetLevels();
   for (float& time : time_) time *= keep;

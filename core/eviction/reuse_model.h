@@ -17,22 +17,25 @@ namespace cistern {
 // (the Gittins index of a slot's use). What has the least goes first. Old counts fade, so the model follows
 // the load.
 //
-// Three kinds: trunk (a later request branched off below it), last (end of a request's path), body (the
-// rest). A body's rate is that of its age times a factor each for the turn of its conversation, the length of
-// its request and how much of that was new. Owned by CisternPolicy; one thread; allocates at construction.
+// Three kinds: trunk (a later request branched off below it), last (end of a request's path, of a first turn
+// or of a later one: an end is a leaf, and covers all of its path from eviction), body (the rest). A body's
+// rate is that of its age times a factor each for the turn of its conversation, the length of its request and
+// how much of that was new. Owned by CisternPolicy; one thread; allocates at construction.
 class ReuseModel {
  public:
   static constexpr int kBins = 56;  // The last one begins at 2^27.5 ticks: 18 days.
   static constexpr int kTurns = 5, kLengths = 8, kNews = 8;
   static constexpr int kBodies = kTurns * kLengths * kNews;
-  static constexpr int kTrunk = kBodies, kLast = kBodies + 1;
-  static constexpr int kClasses = kBodies + 2;
+  static constexpr int kTrunk = kBodies, kLast = kBodies + 1;  // kLast: of a first turn; then of later ones.
+  static constexpr int kClasses = kBodies + 3;
 
   ReuseModel();
 
   // turn: counted from 0; 3 and 4 are one class, and all from 5 on. length, new_blocks: of the request, in
   // blocks.
   static int BodyClass(int turn, uint32_t length, uint32_t new_blocks);
+  static int LastClass(int turn) { return turn == 0 ? kLast : kLast + 1; }
+  static bool IsLast(int cls) { return cls >= kLast; }
   // First age, in ticks, that belongs to a bin: 0, 1, 2, 3, 4, 6, 8, 12, ... (steps of the square root of 2).
   static uint64_t BinStart(int bin);
   static int BinOf(PolicyTick age);
@@ -57,7 +60,7 @@ class ReuseModel {
  private:
   // Bodies share tables of worth by the product of their factors: steps of 2^(1/4) from 1/16 to 16.
   static constexpr int kLevels = 33;
-  static constexpr int kTrunkLevel = kLevels, kLastLevel = kLevels + 1;
+  static constexpr int kTrunkLevel = kLevels;  // Then those of the last.
   using Rates = std::array<float, kBins>;
   struct Factor {
     std::array<float, kLengths> value;
@@ -65,6 +68,7 @@ class ReuseModel {
     Factor() { value.fill(1); }
   };
 
+  static int TableOf(int cls) { return cls < kBodies ? 0 : cls - kBodies + 1; }  // In returns_.
   static size_t Cell(int cls, int bin) { return static_cast<size_t>(cls) * kBins + static_cast<size_t>(bin); }
   float SinceUpdate(PolicyTick at) const { return static_cast<float>(static_cast<int32_t>(at - updated_)); }
   float ProductOf(int body) const;
@@ -77,10 +81,10 @@ class ReuseModel {
   PolicyTick updated_ = 0;
   std::vector<float> watched_;      // Now, by class and bin.
   std::vector<float> time_;         // Weight x ticks under watch until `updated_`, fading.
-  std::array<Rates, 3> returns_{};  // Of body, trunk, last; fading.
+  std::array<Rates, 4> returns_{};  // Of body, trunk, the two of last; fading.
   Factor turn_, length_, new_;
   Rates body_rates_{};
-  std::array<Rates, kLevels + 2> worth_{};
+  std::array<Rates, kLevels + 3> worth_{};
   std::array<uint8_t, kClasses> level_{};
 };
 
