@@ -18,16 +18,18 @@ struct FsckProblem {
 
 struct FsckReport {
   std::string dir;
-  uint64_t parts = 0;    // Whole ones, the newest of each key.
-  uint64_t extents = 0;  // With records.
+  uint64_t parts = 0;         // Whole ones, the newest of each key.
+  uint64_t extents = 0;       // With records.
+  bool online = false;        // A node has the folder: sealed extents alone were looked at, and no manifest.
+  uint64_t open_extents = 0;  // Left out for that.
   uint64_t problem_count = 0;
   std::vector<FsckProblem> problems;
   bool clean() const { return problem_count == 0; }
 };
 
 // Reads all of a node's disk log and compares it with itself and with the manifest: overlaps, leaks,
-// checksums. Changes nothing. A folder without a log is clean. NotFound: no such folder; FailedPrecondition:
-// a node has it open.
+// checksums. Changes nothing. A folder without a log is clean. Where a node has the folder, what it has
+// sealed is checked meanwhile. NotFound: no such folder.
 absl::StatusOr<FsckReport> CheckDataFolder(const std::string& dir);
 
 }  // namespace cistern

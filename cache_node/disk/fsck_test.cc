@@ -1,6 +1,9 @@
 #include "cache_node/disk/fsck.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -118,6 +121,26 @@ TEST_F(FsckTest, NamesWhatIsWrongAndWhere) {
   std::filesystem::remove_all(path + "/manifest");
   report = CheckDataFolder(path);
   EXPECT_EQ(report->problems[0].kind, "manifest");
+}
+
+// Beside a node that has the folder: what it has sealed, and nothing of what it writes.
+TEST_F(FsckTest, OnlineItLooksAtSealedExtentsAlone) {
+  Fill(100, true);
+  Fill(30, false);
+  const int lock = ::open((path + "/lock").c_str(), O_RDWR | O_CREAT, 0600);
+  ASSERT_EQ(::flock(lock, LOCK_EX), 0);
+  auto report = CheckDataFolder(path);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_TRUE(report->online);
+  EXPECT_TRUE(report->clean());
+  EXPECT_EQ(report->parts, 100u);
+  EXPECT_GE(report->open_extents, 1u);
+  Flip(kPageBytes * 2 + 1000);
+  report = CheckDataFolder(path);
+  ASSERT_EQ(report->problem_count, 1u);
+  EXPECT_EQ(report->problems[0].kind, "payload");
+  ::close(lock);
+  EXPECT_FALSE(CheckDataFolder(path)->online);
 }
 
 TEST_F(FsckTest, AFolderWithoutALogIsCleanAndNoFolderIsAnError) {

@@ -156,7 +156,7 @@ void AddSim(CLI::App& app, CliOptions& out) {
 }
 
 void AddFsck(CLI::App& app, CliOptions& out) {
-  CLI::App* fsck = app.add_subcommand("fsck", "Check the disk log of a node that is not running");
+  CLI::App* fsck = app.add_subcommand("fsck", "Check the disk log of a node");
   fsck->add_option("DIR", out.fsck.data_dir, "The node's data folder: data_dir of 'cistern up'")->required();
 }
 

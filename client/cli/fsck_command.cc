@@ -18,6 +18,8 @@ int RunFsck(const CliOptions& options) {
   out["clean"] = report->clean();
   out["parts"] = report->parts;
   out["extents"] = report->extents;
+  out["online"] = report->online;
+  out["open_extents"] = report->open_extents;
   out["problem_count"] = report->problem_count;
   out["problems"] = Json::array();
   std::vector<std::vector<std::string>> rows = {{"kind", "where"}};
@@ -27,7 +29,10 @@ int RunFsck(const CliOptions& options) {
   }
   std::string text = report->dir + ": " + std::to_string(report->parts) + " parts in " +
                      std::to_string(report->extents) + " extents, " + std::to_string(report->problem_count) +
-                     " problems\n";
+                     " problems";
+  if (report->online)
+    text += "; a node has it, " + std::to_string(report->open_extents) + " extents it writes were left out";
+  text += "\n";
   if (!report->problems.empty()) text += FormatTable(rows);
   PrintResult(options.json, out, text);
   return report->clean() ? kExitDone : kExitShort;

@@ -57,6 +57,8 @@ class Survives(DiskCase):
         self.up_disk()
         trace = self.stored()
         parts = self.durable()
+        live = self.fsck()
+        self.assertEqual((live["online"], live["clean"]), (True, True), live)
         for pid in (self.node_pids["node-1"], self.cluster["router"]["pid"]):
             self.kill(pid)
         self.up_again()
