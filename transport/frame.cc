@@ -29,6 +29,7 @@ bool IsKnown(FrameType type) {
     case FrameType::kPut:
     case FrameType::kPutReply:
     case FrameType::kAbort:
+    case FrameType::kNote:
     case FrameType::kStats:
     case FrameType::kStatsReply:
     case FrameType::kDrop:

@@ -56,6 +56,7 @@ enum class FrameType : uint8_t {
   kPut = 22,
   kPutReply = 23,
   kAbort = 24,  // No reply.
+  kNote = 26,   // No reply. Only to nodes that have answered kFlagDetail.
   kStats = 30,
   kStatsReply = 31,
   kDrop = 32,
@@ -68,6 +69,7 @@ enum FrameFlag : uint16_t {
   kFlagFromWindow = 4,  // PUT: bytes lie in the client's put window; pull them.
   kFlagProbe = 8,       // LOOKUP by an operator: counts in no hit counter.
   kFlagUseRing = 16,    // RING: all later frames of both sides go through it.
+  kFlagDetail = 32,     // LOOKUP, PLAN: the reply tells which tails are whole, and why a block is missing.
 };
 
 struct FrameHeader {

@@ -1,5 +1,7 @@
 #include "transport/message_samples.h"
 
+#include <algorithm>
+
 #include "absl/status/statusor.h"
 #include "core/chain.h"
 
@@ -66,11 +68,36 @@ void Make(Random& random, ChainRequest& m) {
     run.count = static_cast<uint32_t>(1 + random.Below(8));
     for (uint32_t i = 0; i < run.count; ++i) m.blocks.push_back(RandomKey(random));
   }
+  m.coord_bytes.clear();
+  m.tail_parts = 0;
+  m.junction = false;
+}
+// With what may follow (F61): as layouts of several groups use it.
+void MakeExtended(Random& random, ChainRequest& m) {
+  Make(random, m);
+  m.junction = random.Chance(0.3);
+  if (random.Chance(0.5)) return;
+  for (size_t i = 0; i < m.coords.size(); ++i) m.coord_bytes.push_back(R32(random));
+  if (m.blocks.size() == 1) m.tail_parts = static_cast<uint32_t>(random.Below(9));
+}
+void Make(Random& random, ReplyDetail& m, uint32_t blocks) {
+  m.tails.clear();
+  m.present = random.Chance(0.5);
+  m.why = m.present ? static_cast<MissReason>(random.Below(kMissReasonMax + 1)) : MissReason::kNone;
+  if (!m.present) return;
+  for (uint64_t i = random.Below(std::min<uint64_t>((blocks + 63) / 64, 4) + 1); i > 0; --i) {
+    m.tails.push_back(random.Next());
+  }
 }
 void Make(Random& random, LookupReply& m) {
   m.hit_blocks = static_cast<uint32_t>(random.Below(kBlocksPerRequestMax + 1));
   m.stopped_by = RandomResult(random);
   m.incarnation = random.Next();
+  m.detail = {};
+}
+void MakeExtended(Random& random, LookupReply& m) {
+  Make(random, m);
+  Make(random, m.detail, m.hit_blocks);
 }
 void Make(Random& random, PlanReply& m) {
   m.hit_blocks = static_cast<uint32_t>(random.Below(kBlocksPerRequestMax + 1));
@@ -85,6 +112,11 @@ void Make(Random& random, PlanReply& m) {
     part = {RandomResult(random), R32(random),   R32(random), R32(random),        random.Next(),
             random.Next(),        random.Next(), key,         RandomCoord(random)};
   }
+  m.detail = {};
+}
+void MakeExtended(Random& random, PlanReply& m) {
+  Make(random, m);
+  Make(random, m.detail, m.hit_blocks);
 }
 void Make(Random& random, ReadRequest& m) {
   m.plan_id = random.Next();
@@ -121,32 +153,50 @@ void Make(Random& random, DropRequest& m) {
   m.blocks.resize(random.Below(4));
   for (BlockHash& block : m.blocks) Fill(random, block);
 }
+void Make(Random& random, NoteRequest& m) {
+  m.superseded.resize(random.Below(4));
+  for (NoteRequest::Superseded& note : m.superseded) {
+    Fill(random, note.block);
+    note.successor = random.Next();
+  }
+  m.stranded.resize(random.Below(4));
+  for (NoteRequest::Stranded& note : m.stranded) note = {random.Next(), random.Next()};
+}
 void Make(Random& random, DropReply& m) {
   m.dropped_parts = random.Next();
   m.kept_parts = random.Next();
 }
 
 template <typename Message>
-MessageKind Kind(const char* name) {
+MessageKind Kind(const char* name, const char* stored, void (*make)(Random&, Message&)) {
   MessageKind kind;
   kind.name = name;
-  kind.encode_random = [](Random& random) {
+  kind.stored = stored;
+  kind.encode_random = [make](Random& random) {
     Message message;
-    Make(random, message);
+    make(random, message);
     Bytes out;
     message.Encode(out);
     return out;
   };
-  kind.decode_and_encode = [](ByteView body) -> absl::StatusOr<Bytes> {
+  kind.decode_and_encode = [make](ByteView body) -> absl::StatusOr<Bytes> {
     Message message;
     Random random(body.size());
-    Make(random, message);  // Leftovers of an earlier frame must not shine through.
+    make(random, message);  // Leftovers of an earlier frame must not shine through.
     if (absl::Status status = message.Decode(body); !status.ok()) return status;
     Bytes out;
     message.Encode(out);
     return out;
   };
   return kind;
+}
+template <typename Message>
+MessageKind Kind(const char* name) {
+  return Kind<Message>(name, name, [](Random& random, Message& message) { Make(random, message); });
+}
+template <typename Message>
+MessageKind Extended(const char* name, const char* stored) {
+  return Kind<Message>(name, stored, [](Random& random, Message& message) { MakeExtended(random, message); });
 }
 
 }  // namespace
@@ -166,7 +216,11 @@ std::vector<MessageKind> AllMessageKinds() {
           Kind<PutRequest>("put"),
           Kind<PutReply>("put_reply"),
           Kind<DropRequest>("drop"),
-          Kind<DropReply>("drop_reply")};
+          Kind<DropReply>("drop_reply"),
+          Kind<NoteRequest>("note"),
+          Extended<ChainRequest>("chain_request", "chain_request+"),
+          Extended<LookupReply>("lookup_reply", "lookup_reply+"),
+          Extended<PlanReply>("plan_reply", "plan_reply+")};
 }
 
 }  // namespace cistern

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "core/ids.h"
+#include "core/miss_reason.h"
 #include "core/part.h"
 #include "transport/frame.h"
 
@@ -20,7 +21,9 @@ using ByteView = absl::Span<const std::byte>;
 
 inline constexpr uint32_t kBlocksPerRequestMax = 16384;
 inline constexpr uint32_t kCoordsPerRequestMax = 256;
-inline constexpr uint32_t kPartsPerRequestMax = 65536;  // blocks x coords
+inline constexpr uint32_t kPartsPerRequestMax = 65536;   // blocks x coords
+inline constexpr uint32_t kPartSizesPerRequestMax = 32;  // Different ones among coord_bytes.
+inline constexpr uint32_t kNotesPerRequestMax = 1024;    // Of each kind.
 inline constexpr uint32_t kRegionsPerPeerMax = 64;
 inline constexpr size_t kKeyAlgorithmBytesMax = 64;
 inline constexpr size_t kWireNodeIdBytesMax = 128;
@@ -82,15 +85,30 @@ struct ChainRequest {
   std::vector<PartCoord> coords;  // Parts wanted of every block; a block counts only when all are here.
   std::vector<RunRef> runs;       // Counts add up to blocks.size().
   std::vector<BlockKey> blocks;
+  // What layouts with several part sizes and tails need. On the wire only where it is used, behind all else,
+  // so that a request without it is what it always was (F61).
+  std::vector<uint32_t> coord_bytes{};  // Bytes of a part, for each of `coords`; empty: part_bytes for all.
+  uint32_t tail_parts =
+      0;  // Not 0: about the tail at the end of the one block named, whole with so many parts.
+  bool junction = false;  // OFFER of a tail: prompts go on differently from here.
+  uint32_t BytesOf(size_t coord) const { return coord_bytes.empty() ? part_bytes : coord_bytes[coord]; }
+  uint64_t BlockBytes() const;
   void Encode(Bytes& out) const;
   absl::Status Decode(ByteView body);
 };
 
+// What LOOKUP_REPLY and PLAN_REPLY say besides when asked with kFlagDetail.
+struct ReplyDetail {
+  bool present = false;
+  MissReason why = MissReason::kNone;  // Of block `hit_blocks`.
+  std::vector<uint64_t> tails{};       // Bit i: the tail at the end of the request's block i is whole.
+};
 struct LookupReply {
   uint32_t hit_blocks = 0;  // Leading blocks of the request that are here.
   PartResult stopped_by =
       PartResult::kOk;  // Why block `hit_blocks` does not count (MISS, LAYOUT); kOk when all do.
   uint64_t incarnation = 0;
+  ReplyDetail detail{};
   void Encode(Bytes& out) const;
   absl::Status Decode(ByteView body);
 };
@@ -116,6 +134,7 @@ struct PlanReply {
   uint32_t ttl_ms = 0;  // Granted; the client counts it from before it sent.
   uint64_t incarnation = 0;
   std::vector<PartDescriptor> parts;  // hit_blocks x coords, block-major. READ_REPLY: as asked.
+  ReplyDetail detail{};
   void Encode(Bytes& out) const;
   absl::Status Decode(ByteView body);
 };
@@ -179,6 +198,23 @@ struct DropRequest {
 struct DropReply {
   uint64_t dropped_parts = 0;
   uint64_t kept_parts = 0;  // Leased or being written.
+  void Encode(Bytes& out) const;
+  absl::Status Decode(ByteView body);
+};
+// NOTE, without a reply: what a client knows of a chain that one node cannot know.
+struct NoteRequest {
+  // The chain has a newer tail; this block's goes first, unless prompts part here.
+  struct Superseded {
+    BlockHash block;
+    uint64_t successor = 0;  // Prefix of the next block's hash, as the prompt goes on.
+  };
+  // Parts of a plan from this one on cannot be reached: a block before them is nowhere.
+  struct Stranded {
+    uint64_t plan_id = 0;
+    uint64_t first_part = 0;
+  };
+  std::vector<Superseded> superseded;
+  std::vector<Stranded> stranded;
   void Encode(Bytes& out) const;
   absl::Status Decode(ByteView body);
 };

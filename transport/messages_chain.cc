@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <numeric>
+
 #include "transport/messages.h"
 #include "transport/wire_reader.h"
 #include "transport/wire_writer.h"
@@ -52,6 +55,56 @@ void GetDescriptor(WireReader& r, const BlockKey* before, PartDescriptor& part) 
   }
 }
 
+size_t DifferentSizes(absl::Span<const uint32_t> sizes) {
+  size_t different = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (std::find(sizes.begin(), sizes.begin() + i, sizes[i]) == sizes.begin() + i) ++different;
+  }
+  return different;
+}
+
+void GetExtension(WireReader& r, ChainRequest& request) {
+  request.coord_bytes.clear();
+  request.tail_parts = 0;
+  request.junction = false;
+  if (!r.ok() || r.left() == 0) return;
+  r.GetRecords("coord_bytes", kCoordsPerRequestMax, request.coord_bytes);
+  request.tail_parts = r.Get<uint32_t>("tail_parts");
+  request.junction = r.GetBool("junction");
+  if (!r.ok()) return;
+  if (!request.coord_bytes.empty() && request.coord_bytes.size() != request.coords.size()) {
+    r.Fail("coord_bytes",
+           absl::StrCat(request.coord_bytes.size(), " sizes for ", request.coords.size(), " coords"));
+  }
+  if (DifferentSizes(request.coord_bytes) > kPartSizesPerRequestMax)
+    r.Fail("coord_bytes", "more sizes than kPartSizesPerRequestMax");
+  if (request.tail_parts > kCoordsPerRequestMax) r.Fail("tail_parts", "above kCoordsPerRequestMax");
+  if (request.tail_parts != 0 && request.blocks.size() != 1) r.Fail("tail_parts", "a tail has one block");
+  if (request.coord_bytes.empty() && request.tail_parts == 0 && !request.junction) {
+    r.Fail("coord_bytes", "an extension that says nothing");
+  }
+}
+
+void PutDetail(WireWriter& w, const ReplyDetail& detail) {
+  if (!detail.present) return;
+  w.Put(detail.why);
+  w.PutRecords(detail.tails);
+}
+
+// One bit for each of `blocks`, none behind them.
+void GetDetail(WireReader& r, uint32_t blocks, ReplyDetail& detail) {
+  detail.present = r.ok() && r.left() > 0;
+  detail.why = MissReason::kNone;
+  detail.tails.clear();
+  if (!detail.present) return;
+  const auto why = r.Get<uint8_t>("detail.why");
+  if (r.ok() && why > kMissReasonMax) r.Fail("detail.why", "no such reason");
+  if (r.ok()) detail.why = static_cast<MissReason>(why);
+  r.GetRecords("detail.tails", kBlocksPerRequestMax / 64, detail.tails);
+  if (detail.tails.size() > (uint64_t{blocks} + 63) / 64)
+    r.Fail("detail.tails", "more than the hit has blocks");
+}
+
 }  // namespace
 
 void ChainRequest::Encode(Bytes& out) const {
@@ -68,6 +121,15 @@ void ChainRequest::Encode(Bytes& out) const {
   for (const PartCoord& coord : coords) w.Put(coord.Packed());
   w.PutRecords(runs);
   w.PutRecords(blocks);
+  if (coord_bytes.empty() && tail_parts == 0 && !junction) return;
+  w.PutRecords(coord_bytes);
+  w.Put(tail_parts);
+  w.PutBool(junction);
+}
+
+uint64_t ChainRequest::BlockBytes() const {
+  if (coord_bytes.empty()) return uint64_t{part_bytes} * coords.size();
+  return std::accumulate(coord_bytes.begin(), coord_bytes.end(), uint64_t{0});
 }
 
 absl::Status ChainRequest::Decode(ByteView body) {
@@ -85,6 +147,7 @@ absl::Status ChainRequest::Decode(ByteView body) {
   if (r.ok() && uint64_t{blocks.size()} * coords.size() > kPartsPerRequestMax) {
     r.Fail("blocks", "blocks x coords above kPartsPerRequestMax");
   }
+  GetExtension(r, *this);
   uint64_t in_runs = 0;
   for (const RunRef& run : runs) {
     if (run.count == 0) r.Fail("runs.count", "0");
@@ -101,6 +164,7 @@ void LookupReply::Encode(Bytes& out) const {
   w.Put(hit_blocks);
   w.Put(stopped_by);
   w.Put(incarnation);
+  PutDetail(w, detail);
 }
 
 absl::Status LookupReply::Decode(ByteView body) {
@@ -109,6 +173,7 @@ absl::Status LookupReply::Decode(ByteView body) {
   stopped_by = r.GetResult("stopped_by");
   incarnation = r.Get<uint64_t>("incarnation");
   if (r.ok() && hit_blocks > kBlocksPerRequestMax) r.Fail("hit_blocks", "above kBlocksPerRequestMax");
+  GetDetail(r, hit_blocks, detail);
   return r.Finish();
 }
 
@@ -120,7 +185,7 @@ void PlanReply::Encode(Bytes& out) const {
   w.Put(ttl_ms);
   w.Put(incarnation);
   w.Put(static_cast<uint32_t>(parts.size()));
-  if (parts.empty()) return;
+  if (parts.empty()) return PutDetail(w, detail);
   std::byte* const begin = w.Grow(parts.size() * (kDescriptorBytes + sizeof(BlockKey)));
   std::byte* to = begin;
   const PartDescriptor* before = nullptr;
@@ -129,6 +194,7 @@ void PlanReply::Encode(Bytes& out) const {
     before = &part;
   }
   out.resize(static_cast<size_t>(to - out.data()));
+  PutDetail(w, detail);
 }
 
 absl::Status PlanReply::Decode(ByteView body) {
@@ -146,6 +212,7 @@ absl::Status PlanReply::Decode(ByteView body) {
     if (!r.ok()) break;
     before = &part.block;
   }
+  GetDetail(r, hit_blocks, detail);
   return r.Finish();
 }
 

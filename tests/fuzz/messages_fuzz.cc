@@ -25,9 +25,10 @@ void Check(ByteView body) {
 
 using Checker = void (*)(ByteView);
 constexpr Checker kCheckers[] = {
-    Check<Hello>,      Check<HelloAck>,    Check<Refused>,      Check<ChainRequest>, Check<LookupReply>,
-    Check<PlanReply>,  Check<ReadRequest>, Check<RenewRequest>, Check<RenewReply>,   Check<IdList>,
-    Check<OfferReply>, Check<PutRequest>,  Check<PutReply>,     Check<DropRequest>,  Check<DropReply>};
+    Check<Hello>,       Check<HelloAck>,    Check<Refused>,     Check<ChainRequest>,
+    Check<LookupReply>, Check<PlanReply>,   Check<ReadRequest>, Check<RenewRequest>,
+    Check<RenewReply>,  Check<IdList>,      Check<OfferReply>,  Check<PutRequest>,
+    Check<PutReply>,    Check<DropRequest>, Check<DropReply>,   Check<NoteRequest>};
 constexpr size_t kCheckerCount = sizeof kCheckers / sizeof kCheckers[0];
 
 template <typename Message>
@@ -88,6 +89,17 @@ void FuzzSeeds(const std::function<void(const std::string&, const std::string&)>
   drop.blocks.resize(2);
   add("drop", Seed(13, drop));
   add("drop_reply", Seed(14, DropReply{}));
+  NoteRequest note;
+  note.superseded.resize(1);
+  note.stranded.resize(2);
+  add("note", Seed(15, note));
+  chain.coord_bytes = {65536, 4096};
+  chain.junction = true;
+  add("chain_request_sizes", Seed(3, chain));
+  LookupReply detailed;
+  detailed.hit_blocks = 65;
+  detailed.detail = {.present = true, .why = MissReason::kEvicted, .tails = {1, 1}};
+  add("lookup_reply_detail", Seed(4, detailed));
 }
 
 }  // namespace cistern

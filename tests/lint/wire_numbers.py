@@ -4,7 +4,8 @@ with the checked-in record: a number keeps its name and type for ever, or is res
 import re
 
 # C++ enums whose values travel in frames.
-CPP_ENUMS = {"transport/frame.h": ("FrameType", "FrameFlag"), "core/part.h": ("PartResult",)}
+CPP_ENUMS = {"transport/frame.h": ("FrameType", "FrameFlag"), "core/part.h": ("PartResult",),
+             "core/miss_reason.h": ("MissReason",)}
 
 
 def _strip(text):
