@@ -8,7 +8,7 @@
 
 namespace cistern {
 
-inline constexpr uint32_t kLayoutsPerShardMax = 4096;  // SlotRecord::layout has 13 bits.
+inline constexpr uint32_t kLayoutsPerShardMax = 4096;  // SlotRecord::layout has 12 bits.
 using LayoutIndex = uint16_t;
 inline constexpr LayoutIndex kNoLayout = UINT16_MAX;
 

@@ -233,6 +233,9 @@ void NodeShard::Handle(PeerId peer, const Peer& state, const InFrame& frame) {
       return;
     case FrameType::kAbort:
       return Abort(peer, frame);
+    case FrameType::kNote:
+      if (Allowed(peer, state, header, kRightWrite)) Note(peer, frame);
+      return;
     case FrameType::kStats:
       return SendStats(peer, frame);
     case FrameType::kDrop:

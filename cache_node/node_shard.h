@@ -142,10 +142,6 @@ class NodeShard final : public TransportHandler {
   bool TakePayload(SlotId slot, uint64_t& bytes);
   void SendParts(PeerId peer, FrameType type, uint64_t request_id);
   void Describe(SlotId slot, PartDescriptor& out) const;
-  // Of slots_, whose depths are slot_depths_.
-  void TouchAll(UseId use);
-  UseId BeginUse(const ChainRequest& request, absl::Span<const SlotId> here, uint32_t first_missing,
-                 bool to_store);
   void EndRow(uint32_t row);
 
   // node_shard_disk.cc
@@ -163,11 +159,20 @@ class NodeShard final : public TransportHandler {
   Nanos DiskWake() const;
   void StoreOnDisk(absl::Span<const SlotId> slots, absl::Span<const uint32_t> depths);
 
+  // node_shard_tails.cc
+  void FillDetail(const InFrame& frame, const ScanResult& scan, ReplyDetail& detail);
+  void Note(PeerId peer, const InFrame& frame);
+
+  // node_shard_uses.cc
+  // Into uses_. `leading` of slots_ are the request's first pairs; from `first_missing` on it lacks blocks.
+  void BeginUses(const ChainRequest& request, size_t leading, uint32_t first_missing, bool to_store);
+  void TouchAll(const ChainRequest& request);
+
   // node_shard_write.cc
   void Offer(PeerId peer, const InFrame& frame);
-  UseId JudgeOffered(const ChainRequest& request, uint32_t blocks_here);
-  PartResult ReserveOffered(PeerId peer, const ChainRequest& request, uint32_t block, PartCoord coord,
-                            Nanos deadline, UseId use, uint64_t& put_id);
+  void JudgeOffered(const ChainRequest& request, uint32_t blocks_here);
+  PartResult ReserveOffered(PeerId peer, const ChainRequest& request, uint32_t block, uint32_t coord,
+                            Nanos deadline, uint64_t& put_id);
   void Put(PeerId peer, const InFrame& frame);
   void PutFromWindow(PeerId peer, const InFrame& frame);
   PartResult CheckPut(PeerId peer, const PutRequest::Part& part, PutState state, uint32_t& put);
@@ -207,7 +212,9 @@ class NodeShard final : public TransportHandler {
 
   // Scratch that keeps its capacity, so a warm path does not allocate.
   ChainRequest chain_;
+  LookupReply lookup_reply_;
   PlanReply plan_reply_;
+  NoteRequest note_;
   ReadRequest read_;
   OfferReply offer_reply_;
   PutRequest put_;
@@ -215,8 +222,10 @@ class NodeShard final : public TransportHandler {
   IdList ids_;
   Bytes body_;
   std::vector<SlotId> slots_;
-  std::vector<uint32_t> slot_depths_;
-  std::vector<uint64_t> missing_keys_;
+  std::vector<uint32_t> slot_pairs_;    // Of slots_: block x coords + coord in the request.
+  std::vector<SlotId> slots_of_size_;   // Of BeginUses.
+  std::vector<uint64_t> missing_keys_;  // Of BeginUses.
+  std::vector<UseId> uses_;             // Of the request, for each of its coords.
   std::vector<SlotId> ended_;
   std::vector<SlotId> held_;  // Slots whose bytes go into payload_.
   std::vector<SlotId> published_;

@@ -17,13 +17,15 @@ void NodeShard::AttachDisk(std::unique_ptr<DiskTier> disk) {
 uint32_t NodeShard::BlocksOnDisk(const ChainRequest& request, uint32_t from, PartResult& stopped_by) {
   const uint32_t blocks = BlocksOfThisShard(request);
   const LayoutIndex layout = ram_.FindLayout(request.layout);
+  if (request.tail_parts != 0) return 0;  // Tails are in RAM alone.
   uint32_t block = from;
   for (; block < blocks; ++block) {
-    for (const PartCoord coord : request.coords) {
+    for (size_t c = 0; c < request.coords.size(); ++c) {
+      const PartCoord coord = request.coords[c];
       const BlockKey& key = request.blocks[block];
       const SlotId slot = ram_.Find(key.hash, coord);
-      stopped_by = slot != kNoSlot ? ram_.Judge(slot, key.fingerprint, layout, request.part_bytes)
-                                   : disk_->Judge(key, coord, request.layout, request.part_bytes);
+      stopped_by = slot != kNoSlot ? ram_.Judge(slot, key.fingerprint, layout, request.BytesOf(c))
+                                   : disk_->Judge(key, coord, request.layout, request.BytesOf(c));
       if (stopped_by != PartResult::kOk) return block - from;
     }
   }
@@ -40,11 +42,12 @@ bool NodeShard::StageFirst(PeerId peer, const InFrame& frame, uint32_t in_ram) {
   const uint64_t group = disk_->OpenGroup();
   if (group == 0) return false;  // kStageGroupsMax plans wait: the hit is as long as RAM makes it.
   for (uint32_t block = 0; block < in_ram + more; ++block) {
-    for (const PartCoord coord : chain_.coords) {
+    for (size_t c = 0; c < chain_.coords.size(); ++c) {
+      const PartCoord coord = chain_.coords[c];
       const BlockKey& key = chain_.blocks[block];
       const SlotId slot = ram_.Find(key.hash, coord);
       if (slot == kNoSlot) {
-        disk_->Want(group, key, coord, chain_.layout, chain_.part_bytes);
+        disk_->Want(group, key, coord, chain_.layout, chain_.BytesOf(c));
       } else if (ram_.TryLease(slot)) {  // So that it is still there when the rest is.
         disk_->Hold(group, slot);
       }

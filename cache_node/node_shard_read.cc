@@ -1,5 +1,6 @@
 // LOOKUP, PLAN, READ, RENEW, RELEASE of a shard.
 #include <algorithm>
+#include <numeric>
 
 #include "cache_node/node_shard.h"
 #include "core/placement.h"
@@ -42,6 +43,11 @@ NodeShard::ScanResult NodeShard::Scan(const ChainRequest& request, std::vector<S
   const auto coords = static_cast<uint32_t>(request.coords.size());
   const LayoutIndex layout = ram_.FindLayout(request.layout);
   ScanResult result;
+  if (request.tail_parts != 0 && blocks != 0 && !ram_.IsTailWhole(request.blocks[0].hash)) {
+    result.stopped_by = PartResult::kMiss;  // Parts of a tail are worth nothing before all of them are here.
+    return result;
+  }
+  const bool one_size = request.coord_bytes.empty();
   uint32_t block = 0, coord = 0;  // Next pair to ask for.
   for (size_t batch = kFirstBatch; result.hit_blocks < blocks; batch = kProbeBatchMax) {
     probes_.clear();
@@ -54,9 +60,11 @@ NodeShard::ScanResult NodeShard::Scan(const ChainRequest& request, std::vector<S
     uint32_t pair = asked - static_cast<uint32_t>(probes_.size());
     for (const Probe& probe : probes_) {
       const uint32_t of = coords == 1 ? pair : pair / coords;
-      const PartResult part = probe.slot == kNoSlot ? PartResult::kMiss
-                                                    : ram_.Judge(probe.slot, request.blocks[of].fingerprint,
-                                                                 layout, request.part_bytes);
+      const PartResult part =
+          probe.slot == kNoSlot
+              ? PartResult::kMiss
+              : ram_.Judge(probe.slot, request.blocks[of].fingerprint, layout,
+                           one_size ? request.part_bytes : request.coord_bytes[pair - of * coords]);
       if (part != PartResult::kOk) {
         result.stopped_by = part;
         if (slots != nullptr) slots->resize(size_t{result.hit_blocks} * coords);
@@ -90,9 +98,11 @@ void NodeShard::Lookup(PeerId peer, const InFrame& frame) {
   } else {
     CountBlocks(scan, chain_.blocks.size());
   }
-  Reply(
-      peer, FrameType::kLookupReply, frame.header.request_id,
-      LookupReply{.hit_blocks = scan.hit_blocks, .stopped_by = scan.stopped_by, .incarnation = incarnation_});
+  lookup_reply_.hit_blocks = scan.hit_blocks;
+  lookup_reply_.stopped_by = scan.stopped_by;
+  lookup_reply_.incarnation = incarnation_;
+  FillDetail(frame, scan, lookup_reply_.detail);
+  Reply(peer, FrameType::kLookupReply, frame.header.request_id, lookup_reply_);
 }
 
 void NodeShard::Describe(SlotId slot, PartDescriptor& out) const {
@@ -108,25 +118,6 @@ void NodeShard::Describe(SlotId slot, PartDescriptor& out) const {
   std::copy_n(trailer.hash, out.block.hash.bytes.size(), out.block.hash.bytes.begin());
   out.block.fingerprint = trailer.fingerprint;
   out.coord = PartCoord::Unpack(trailer.coord);
-}
-
-// Tells the eviction policy of a request, with all that it will have to store.
-UseId NodeShard::BeginUse(const ChainRequest& request, absl::Span<const SlotId> here, uint32_t first_missing,
-                          bool to_store) {
-  missing_keys_.clear();
-  const uint32_t blocks = BlocksOfThisShard(request);
-  for (uint32_t block = first_missing; block < blocks; ++block) {
-    for (const PartCoord coord : request.coords) {
-      missing_keys_.push_back(RamTier::PolicyKey(request.blocks[block].hash, coord));
-    }
-  }
-  return ram_.BeginUse(request.part_bytes, here, missing_keys_, Tick(), to_store);
-}
-
-// Deepest first, so a parent is more recent than its children.
-void NodeShard::TouchAll(UseId use) {
-  const uint32_t tick = Tick();
-  for (size_t i = slots_.size(); i-- > 0;) ram_.Touch(slots_[i], tick, use, slot_depths_[i]);
 }
 
 bool NodeShard::TryLeaseAll(absl::Span<const SlotId> slots) {
@@ -167,21 +158,22 @@ void NodeShard::Plan(PeerId peer, const InFrame& frame) {
     }
   }
   CountBlocks(scan, chain_.blocks.size());
-  slot_depths_.clear();
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    slot_depths_.push_back(chain_.depth + static_cast<uint32_t>(i / chain_.coords.size()));
+  slot_pairs_.resize(slots_.size());
+  std::iota(slot_pairs_.begin(), slot_pairs_.end(), 0u);
+  if (scan.stopped_by != PartResult::kBusy) {
+    BeginUses(chain_, slots_.size(), scan.hit_blocks, /*to_store=*/false);
+    TouchAll(chain_);
   }
-  if (scan.stopped_by != PartResult::kBusy)
-    TouchAll(BeginUse(chain_, slots_, scan.hit_blocks, /*to_store=*/false));
   plan_reply_.hit_blocks = scan.hit_blocks;
   plan_reply_.stopped_by = scan.stopped_by;
+  FillDetail(frame, scan, plan_reply_.detail);
   plan_reply_.plan_id = chain_.plan_id;  // Also where no lease is left: the asker compares.
   plan_reply_.ttl_ms = one_shot ? 0 : static_cast<uint32_t>(ttl / kMillisecond);
   plan_reply_.parts.resize(slots_.size());
   uint64_t bytes = 0;
   // What does not fit into one payload is kBusy from there on: whole blocks, so that what is sent is a
   // prefix.
-  const uint64_t block_bytes = uint64_t{chain_.part_bytes} * chain_.coords.size();
+  const uint64_t block_bytes = chain_.BlockBytes();
   const uint64_t blocks_sent =
       with_bytes ? kPayloadBytesMax / std::max<uint64_t>(block_bytes, 1) : UINT64_MAX;
   const uint64_t parts_sent = blocks_sent == UINT64_MAX ? UINT64_MAX : blocks_sent * chain_.coords.size();
@@ -240,6 +232,7 @@ void NodeShard::Read(PeerId peer, const InFrame& frame) {
   payload_.clear();
   const auto plan = leases_.FindPlan(peer, read_.plan_id, clock_.Now());
   plan_reply_.hit_blocks = 0;
+  plan_reply_.detail.present = false;
   plan_reply_.stopped_by = PartResult::kOk;
   plan_reply_.plan_id = read_.plan_id;
   plan_reply_.ttl_ms = 0;

@@ -90,6 +90,9 @@ void NodeShard::AddGauges(NodeStats& stats) const {
   out["leased_parts"] = ram_.leased_parts();
   out["doomed_parts"] = ram_.doomed_parts();
   out["pinned_bytes"] = ram_.pinned_bytes();
+  out["stranded_bytes"] = ram_.stranded_bytes();
+  out["superseded_bytes"] = ram_.superseded_bytes();
+  out["tails"] = ram_.tails();
   // 1,000,000 when the whole capacity is pinned. Of one shard: sums of shards have to be made again from
   // pinned_bytes.
   out["pinned_ratio_ppm"] = ram_.pinned_bytes() * 1'000'000 / std::max<uint64_t>(ram_.capacity_bytes(), 1);

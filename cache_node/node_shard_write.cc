@@ -15,12 +15,12 @@ uint64_t PullName(uint32_t frame, uint32_t part) { return uint64_t{frame} << 32 
 
 // First of two passes: which offered parts are here already. No slot is reserved meanwhile, so no answer goes
 // stale.
-UseId NodeShard::JudgeOffered(const ChainRequest& request, uint32_t blocks_here) {
+void NodeShard::JudgeOffered(const ChainRequest& request, uint32_t blocks_here) {
   const auto coords = static_cast<uint32_t>(request.coords.size());
   const LayoutIndex layout = ram_.FindLayout(request.layout);
   const size_t pairs = size_t{blocks_here} * coords;
   slots_.clear();
-  slot_depths_.clear();
+  slot_pairs_.clear();
   size_t leading = 0;  // Pairs that are here, up to the first that is not.
   size_t first_missing = pairs;
   for (size_t from = 0; from < pairs; from += kProbeBatchMax) {
@@ -35,54 +35,45 @@ UseId NodeShard::JudgeOffered(const ChainRequest& request, uint32_t blocks_here)
       const SlotId slot = probes_[i - from].slot;
       if (slot == kNoSlot) {
         first_missing = std::min(first_missing, i);
-        if (disk_ == nullptr) continue;
+        if (disk_ == nullptr || request.tail_parts != 0) continue;
         const PartResult there = disk_->Judge(request.blocks[i / coords], request.coords[i % coords],
-                                              request.layout, request.part_bytes);
+                                              request.layout, request.BytesOf(i % coords));
         if (there == PartResult::kOk) offer_reply_.slots[i].result = PartResult::kExists;
         if (there == PartResult::kLayout) offer_reply_.slots[i].result = there;
         continue;
       }
       const PartResult judged =
-          ram_.Judge(slot, request.blocks[i / coords].fingerprint, layout, request.part_bytes);
+          ram_.Judge(slot, request.blocks[i / coords].fingerprint, layout, request.BytesOf(i % coords));
       // A miss here means another block of the same hash: it cannot be stored beside this one (F01).
       offer_reply_.slots[i].result = judged == PartResult::kOk     ? PartResult::kExists
                                      : judged == PartResult::kMiss ? PartResult::kInvalid
                                                                    : judged;
       if (judged != PartResult::kOk) continue;
       slots_.push_back(slot);
-      slot_depths_.push_back(request.depth + static_cast<uint32_t>(i / coords));
+      slot_pairs_.push_back(static_cast<uint32_t>(i));
       if (first_missing == pairs && leading == i) ++leading;
     }
   }
-  // A plan has mostly told of these puts already; else they are a request of their own.
-  UseId use = 0;
-  if (first_missing < pairs) {
-    use =
-        ram_.UseThatLacked(request.part_bytes, RamTier::PolicyKey(request.blocks[first_missing / coords].hash,
-                                                                  request.coords[first_missing % coords]));
-  }
-  if (use == 0) {
-    use = BeginUse(request, absl::MakeConstSpan(slots_).first(leading),
-                   static_cast<uint32_t>(first_missing / coords), /*to_store=*/true);
-  }
-  TouchAll(use);  // A writer has just computed these blocks: they are in use.
-  return use;
+  BeginUses(request, leading, static_cast<uint32_t>(first_missing / coords), /*to_store=*/true);
+  TouchAll(request);  // A writer has just computed these blocks: they are in use.
 }
 
-PartResult NodeShard::ReserveOffered(PeerId peer, const ChainRequest& request, uint32_t block,
-                                     PartCoord coord, Nanos deadline, UseId use, uint64_t& put_id) {
+PartResult NodeShard::ReserveOffered(PeerId peer, const ChainRequest& request, uint32_t block, uint32_t coord,
+                                     Nanos deadline, uint64_t& put_id) {
   if (!puts_.HasRoom(peer)) return PartResult::kBusy;
   SlotId slot = kNoSlot;
-  const PartResult reserved = ram_.Reserve(request.part_bytes, Tick(), slot);
+  const uint32_t bytes = request.BytesOf(coord);
+  const PartResult reserved = ram_.Reserve(bytes, Tick(), slot);
   if (reserved != PartResult::kOk) return reserved;
   put_id = puts_.Add({.peer = peer,
                       .slot = slot,
-                      .length = request.part_bytes,
+                      .length = bytes,
                       .depth = request.depth + block,
-                      .use = use,
+                      .use = uses_[coord],
                       .deadline = deadline,
-                      .key = {.block = request.blocks[block], .coord = coord},
-                      .layout = request.layout});
+                      .key = {.block = request.blocks[block], .coord = request.coords[coord]},
+                      .layout = request.layout,
+                      .tail = {.parts = request.tail_parts, .junction = request.junction}});
   return PartResult::kOk;
 }
 
@@ -94,9 +85,9 @@ void NodeShard::Offer(PeerId peer, const InFrame& frame) {
   const uint32_t asked_ms = chain_.deadline_ms == 0 ? kPutDeadlineDefaultMs : chain_.deadline_ms;
   const Nanos deadline = clock_.Now() + std::min(asked_ms, kPutDeadlineMaxMs) * kMillisecond + kPutGrace;
   offer_reply_.slots.assign(chain_.blocks.size() * coords, OfferReply::Slot{});
-  const UseId use = JudgeOffered(chain_, blocks_here);
+  JudgeOffered(chain_, blocks_here);
   // Shallow blocks first: when not all fit, a prefix is what is worth having. One refusal speaks for the
-  // rest, since all parts of an offer have one size; so a full arena is told at once (F16).
+  // rest, since a block lacks what was refused; so a full arena is told at once (F16).
   PartResult refused = PartResult::kOk;
   for (uint32_t block = 0; block < chain_.blocks.size(); ++block) {
     for (uint32_t c = 0; c < coords; ++c) {
@@ -106,7 +97,7 @@ void NodeShard::Offer(PeerId peer, const InFrame& frame) {
       } else if (slot.result == PartResult::kOk && refused != PartResult::kOk) {
         slot.result = refused;
       } else if (slot.result == PartResult::kOk) {
-        slot.result = ReserveOffered(peer, chain_, block, chain_.coords[c], deadline, use, slot.put_id);
+        slot.result = ReserveOffered(peer, chain_, block, c, deadline, slot.put_id);
         if (slot.result != PartResult::kOk) refused = slot.result;
       }
       NodeCounters::Count(counters_.offer_parts, slot.result);
@@ -190,11 +181,13 @@ void NodeShard::PublishFrame(PeerId peer, const PutRequest& request, absl::Span<
         const PutTable::Row row = puts_.row(put);
         puts_.Remove(put);
         results[i] = ram_.Publish(row.slot, row.key, row.layout, row.length, request.parts[i].crc, row.depth,
-                                  tick, row.use);
+                                  tick, row.use, row.tail);
         if (results[i] == PartResult::kOk) {
           counters_.put_bytes += row.length;
-          published_.push_back(row.slot);
-          published_depths_.push_back(row.depth);
+          if (row.tail.parts == 0) {  // Tails are in RAM alone: the log does not know what makes one whole.
+            published_.push_back(row.slot);
+            published_depths_.push_back(row.depth);
+          }
         }
       }
     }

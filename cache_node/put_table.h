@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "cache_node/deadline_heap.h"
 #include "cache_node/slot_record.h"
+#include "cache_node/tail_table.h"
 #include "core/clock.h"
 #include "core/eviction_policy.h"
 #include "core/ids.h"
@@ -45,6 +46,7 @@ class PutTable {
     uint64_t request_id = 0;
     PartKey key{};
     LayoutId layout{};
+    TailMark tail{};
     uint32_t previous = UINT32_MAX, next = UINT32_MAX;  // Rows of the peer.
   };
 

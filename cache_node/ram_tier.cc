@@ -92,19 +92,21 @@ UseId RamTier::UseThatLacked(uint32_t part_bytes, uint64_t key) const {
 
 uint64_t RamTier::PolicyKeyOf(SlotId slot) const {
   const SlotTrailer& trailer = pool_.trailer(slot);
-  BlockHash hash;
-  std::memcpy(hash.bytes.data(), trailer.hash, hash.bytes.size());
-  return PolicyKey(hash, PartCoord::Unpack(trailer.coord));
+  return PolicyKey(HashOf(trailer), PartCoord::Unpack(trailer.coord));
 }
 
 void RamTier::Touch(SlotId slot, uint32_t tick, UseId use, uint32_t depth) {
-  if (pool_.record(slot).state() != SlotState::kVisible) return;  // Dropped while leased.
+  const SlotRecord& record = pool_.record(slot);
+  if (record.state() != SlotState::kVisible) return;  // Dropped while leased.
+  if (record.goes_first != 0) ClearFirst(slot);
   SetTick(slot, tick);
   classes_[pool_.slab_of(slot).size_class].policy->Touch(use, pool_.PolicyId(slot), depth);
 }
 
 void RamTier::Refresh(SlotId slot, uint32_t tick) {
-  if (pool_.record(slot).state() != SlotState::kVisible) return;
+  const SlotRecord& record = pool_.record(slot);
+  // What goes first has been told of after the plan began.
+  if (record.state() != SlotState::kVisible || record.goes_first != 0) return;
   SetTick(slot, tick);
   classes_[pool_.slab_of(slot).size_class].policy->Refresh(pool_.PolicyId(slot));
 }
@@ -141,6 +143,10 @@ PartResult RamTier::Reserve(uint32_t part_bytes, uint32_t tick, SlotId& slot) {
 
 SlotId RamTier::MakeRoom(ClassId size_class, uint32_t tick) {
   ClassState& state = classes_[size_class];
+  if (const SlotId first = TakeFirst(state); first != kNoSlot) {
+    Remove(first, /*evicted=*/true);
+    if (const SlotId slot = pool_.TryTake(size_class); slot != kNoSlot) return slot;
+  }
   SlotId victim = kNoSlot;
   if (state.visible > state.leased_visible) {  // Else every candidate would be refused: do not look (F16).
     const auto id = state.policy->Victim([this, size_class](EntryId entry) {
@@ -196,17 +202,20 @@ void RamTier::EmptySlab(uint32_t slab_index) {
   ++counters_.slabs_moved;
 }
 
-void RamTier::Remove(SlotId slot, bool evicted) {
+void RamTier::RemoveOne(SlotId slot, bool evicted) {
   SlotRecord& record = pool_.record(slot);
+  if (record.goes_first != 0) ClearFirst(slot);
   Slab& slab = pool_.slab_of(slot);
   ClassState& state = classes_[slab.size_class];
   const EntryId id = pool_.PolicyId(slot);
   if (evicted) {
-    if (eviction_hook_) eviction_hook_(slot);
+    if (eviction_hook_ && record.tail == 0) eviction_hook_(slot);  // Tails are in RAM alone.
     ++counters_.evicted_parts;
+    evicted_.Add(HashOf(pool_.trailer(slot)).Prefix64());
     counters_.evicted_bytes += record.length;
     state.policy->Evicted(id, PolicyKeyOf(slot));
   } else {
+    ++counters_.dropped_parts;
     state.policy->Erase(id);
   }
   index_.Erase(slot);
@@ -225,7 +234,7 @@ void RamTier::Remove(SlotId slot, bool evicted) {
 }
 
 PartResult RamTier::Publish(SlotId slot, const PartKey& key, const LayoutId& layout, uint32_t length,
-                            uint32_t crc, uint32_t depth, uint32_t tick, UseId use) {
+                            uint32_t crc, uint32_t depth, uint32_t tick, UseId use, TailMark tail) {
   if (const SlotId there = Find(key.block.hash, key.coord); there != kNoSlot) {
     const PartResult judged = Judge(there, key.block.fingerprint, layouts_.Find(layout), length);
     Abandon(slot);
@@ -237,10 +246,16 @@ PartResult RamTier::Publish(SlotId slot, const PartKey& key, const LayoutId& lay
     Abandon(slot);
     return PartResult::kBusy;
   }
+  if (tail.parts != 0 && !tails_.Add(key.block.hash, slot, tail.parts, tail.junction)) {
+    layouts_.Release(layout_index);
+    Abandon(slot);
+    return PartResult::kInvalid;
+  }
   SlotRecord& record = pool_.record(slot);
+  record.tail = tail.parts != 0 ? 1 : 0;
   record.crc = crc;
   record.length = length;
-  record.layout = layout_index & 0x1fff;
+  record.layout = layout_index & 0xfff;
   record.set_state(SlotState::kVisible);
   SlotTrailer& trailer = pool_.trailer(slot);
   trailer.fingerprint = key.block.fingerprint;
@@ -272,9 +287,17 @@ void RamTier::Abandon(SlotId slot) {
   pool_.Free(slot);
 }
 
+// A tail's parts go together, so what went is counted afterwards.
+template <typename Action>
+RamTier::Dropped RamTier::CountDropped(Action action) {
+  const uint64_t parts = this->parts(), doomed = doomed_parts_;
+  action();
+  const uint64_t kept = doomed_parts_ - doomed;
+  return {.parts = parts - this->parts() - kept, .kept = kept + writing_parts_};
+}
+
 bool RamTier::Drop(SlotId slot) {
   const bool gone = pool_.record(slot).leases == 0;
-  ++counters_.dropped_parts;
   Remove(slot, /*evicted=*/false);
   return gone;
 }
@@ -288,26 +311,23 @@ void RamTier::ForEachSlot(Visit visit) {
 }
 
 RamTier::Dropped RamTier::DropAll() {
-  Dropped dropped;
-  ForEachSlot([&](SlotId slot) {
-    if (pool_.record(slot).state() != SlotState::kVisible) return;
-    ++(Drop(slot) ? dropped.parts : dropped.kept);
+  return CountDropped([this] {
+    ForEachSlot([&](SlotId slot) {
+      if (pool_.record(slot).state() == SlotState::kVisible) Drop(slot);
+    });
   });
-  dropped.kept += writing_parts_;
-  return dropped;
 }
 
 RamTier::Dropped RamTier::DropBlocks(absl::Span<const BlockHash> blocks) {
   std::vector<BlockHash> sorted(blocks.begin(), blocks.end());
   std::sort(sorted.begin(), sorted.end());
-  Dropped dropped;
-  ForEachSlot([&](SlotId slot) {
-    if (pool_.record(slot).state() != SlotState::kVisible) return;
-    BlockHash hash;
-    std::memcpy(hash.bytes.data(), pool_.trailer(slot).hash, hash.bytes.size());
-    if (!std::binary_search(sorted.begin(), sorted.end(), hash)) return;
-    ++(Drop(slot) ? dropped.parts : dropped.kept);
+  Dropped dropped = CountDropped([&] {
+    ForEachSlot([&](SlotId slot) {
+      if (pool_.record(slot).state() != SlotState::kVisible) return;
+      if (std::binary_search(sorted.begin(), sorted.end(), HashOf(pool_.trailer(slot)))) Drop(slot);
+    });
   });
+  dropped.kept -= writing_parts_;
   return dropped;
 }
 

@@ -10,9 +10,11 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "cache_node/block_index.h"
+#include "cache_node/evicted_memory.h"
 #include "cache_node/layout_table.h"
 #include "cache_node/node_counters.h"
 #include "cache_node/slab_pool.h"
+#include "cache_node/tail_table.h"
 #include "core/clock.h"
 #include "core/eviction_policy.h"
 #include "core/part.h"
@@ -25,8 +27,10 @@ namespace cistern {
 // A put that reclaim can satisfy is satisfied, else it is told so at once (F16). Room comes, in this order,
 // from a free slot of the size, a free slab, or whichever is colder: the policy's victim of the same size, or
 // a whole slab of another size. Leased parts and parts being written never go. A dropped part that is leased
-// leaves the index at once; its slot is freed with the last lease (F15). Owner: NodeShard. Thread: the
-// shard's. Nothing here allocates once slabs, index and policies have grown to their size.
+// leaves the index at once; its slot is freed with the last lease (F15). A tail goes as one, and before the
+// block it hangs on; what nobody can reach any more, and tails that have a newer one, go before all else.
+// Owner: NodeShard. Thread: the shard's. Nothing here allocates once slabs, index and policies have grown to
+// their size.
 class RamTier {
  public:
   // region: SlabPool::RegionBytes(ram_bytes) long, outlives the tier. policy must be known (CheckPolicy).
@@ -70,8 +74,20 @@ class RamTier {
   // kExists, kLayout (the key is here under another layout or length), kInvalid (collision, F01), kBusy (too
   // many layouts).
   PartResult Publish(SlotId slot, const PartKey& key, const LayoutId& layout, uint32_t length, uint32_t crc,
-                     uint32_t depth, uint32_t tick, UseId use = 0);
+                     uint32_t depth, uint32_t tick, UseId use = 0, TailMark tail = {});
   void Abandon(SlotId slot);  // A reserved slot is not wanted any more.
+
+  // --- tails
+  bool HasTails() const { return !tails_.empty(); }
+  bool IsTailWhole(const BlockHash& block) const { return tails_.IsWhole(block); }
+  // The chain of this block has a newer tail and goes on with `successor`: the one here goes first, unless
+  // prompts part here.
+  void SupersedeTail(const BlockHash& block, uint64_t successor);
+  // A block before this part's is nowhere: it goes first, with its block's tail, until somebody touches it.
+  void Strand(SlotId slot);
+
+  // A part of this block was here and had to make room, as far as is remembered.
+  bool WasEvicted(const BlockHash& block) const { return evicted_.Has(block.Prefix64()); }
 
   // --- dropping. True: the bytes are gone; false: a lease keeps them.
   bool Drop(SlotId slot);
@@ -104,6 +120,9 @@ class RamTier {
   uint64_t doomed_parts() const { return doomed_parts_; }
   uint64_t writing_parts() const { return writing_parts_; }
   uint64_t metadata_bytes() const;
+  uint64_t stranded_bytes() const { return stranded_bytes_; }      // Visible, but nobody can reach them.
+  uint64_t superseded_bytes() const { return superseded_bytes_; }  // Of tails that have a newer one.
+  uint64_t tails() const { return tails_.size(); }
   const SlabPool& pool() const { return pool_; }
 
  private:
@@ -115,17 +134,26 @@ class RamTier {
     uint32_t stride = 0;
     uint32_t visible = 0;
     uint32_t leased_visible = 0;
+    std::vector<SlotId> first{};  // Candidates that go first; some may have been used again or be gone.
   };
   ClassState& StateOf(ClassId size_class);
   SlotId MakeRoom(ClassId size_class, uint32_t tick);
   // look_at_all: nothing else can make room, so the answer "none" has to be true.
   uint32_t ColdestOtherSlab(ClassId size_class, bool look_at_all);
   void EmptySlab(uint32_t slab_index);
-  void Remove(SlotId slot, bool evicted);  // Out of index and policy; freed unless leased.
+  // Out of index and policy; freed unless leased. A tail's part takes the others along, a block its tail.
+  void Remove(SlotId slot, bool evicted);
+  void RemoveOne(SlotId slot, bool evicted);
+  SlotId TakeFirst(ClassState& state);
+  void MarkFirst(SlotId slot);
+  void ClearFirst(SlotId slot);
+  static BlockHash HashOf(const SlotTrailer& trailer);
   void SetTick(SlotId slot, uint32_t tick);
   uint64_t PolicyKeyOf(SlotId slot) const;
   template <typename Visit>
   void ForEachSlot(Visit visit);
+  template <typename Action>
+  Dropped CountDropped(Action action);
 
   NodeCounters& counters_;
   std::function<void(SlotId)> eviction_hook_;
@@ -133,6 +161,8 @@ class RamTier {
   SlabPool pool_;
   BlockIndex index_;  // Over pool_.
   LayoutTable layouts_;
+  TailTable tails_;  // Names slots of pool_.
+  EvictedMemory evicted_;
   std::vector<ClassState> classes_;
   std::vector<EntryId> entries_here_;  // Scratch of BeginUse.
   struct Lack {
@@ -147,6 +177,8 @@ class RamTier {
   uint64_t leased_parts_ = 0;
   uint64_t doomed_parts_ = 0;
   uint64_t writing_parts_ = 0;
+  uint64_t stranded_bytes_ = 0;
+  uint64_t superseded_bytes_ = 0;
 };
 
 }  // namespace cistern

@@ -150,11 +150,12 @@ class ShardWorld {
     PutRequest put;
     for (size_t i = 0; i < offer.slots.size(); ++i) {
       if (offer.slots[i].result != PartResult::kOk) continue;
+      const uint32_t length = request.BytesOf(i % request.coords.size());
       const auto part = PartBytes(request.blocks[i / request.coords.size()],
-                                  request.coords[i % request.coords.size()], request.part_bytes);
+                                  request.coords[i % request.coords.size()], length);
       put.parts.push_back({.put_id = offer.slots[i].put_id,
                            .window_offset = bytes.size(),
-                           .length = request.part_bytes,
+                           .length = length,
                            .crc = Crc32c(part.data(), part.size())});
       which.push_back(i);
       bytes.insert(bytes.end(), part.begin(), part.end());

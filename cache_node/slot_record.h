@@ -28,11 +28,13 @@ struct SlotRecord {
   uint32_t length = 0;     // Part bytes.
   uint32_t tick = 0;       // Coarse time of the last use (RamTier).
   uint16_t leases = 0;
-  uint16_t layout : 13 = 0;  // Index into the LayoutTable.
-  uint16_t state_bits : 3 = 0;
+  uint16_t layout : 12 = 0;  // Index into the LayoutTable.
+  uint16_t state_bits : 2 = 0;
+  uint16_t tail : 1 = 0;        // Part of a tail (TailTable).
+  uint16_t goes_first : 1 = 0;  // Stranded, or of a tail that has a newer one: evicted before all else.
 
   SlotState state() const { return static_cast<SlotState>(state_bits); }
-  void set_state(SlotState state) { state_bits = static_cast<uint16_t>(state) & 7; }
+  void set_state(SlotState state) { state_bits = static_cast<uint16_t>(state) & 3; }
   // While free, `crc` links to the next free slot of the slab.
   uint32_t next_free() const { return crc; }
   void set_next_free(uint32_t index) { crc = index; }
