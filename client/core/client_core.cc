@@ -1,6 +1,7 @@
 #include "client/core/client_core.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,8 +12,24 @@
 namespace cistern {
 namespace {
 
-absl::Status CheckChain(const ChainView& chain, absl::Span<const PartCoord> coords) {
-  if (chain.part_bytes < kPartBytesMin || chain.part_bytes > kPartBytesMax) {
+absl::Status CheckSizes(absl::Span<const PartCoord> coords, absl::Span<const uint32_t> bytes) {
+  if (bytes.size() != coords.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("coord_bytes: ", bytes.size(), " sizes for ", coords.size(), " coords"));
+  }
+  for (const uint32_t size : bytes) {
+    if (size >= kPartBytesMin && size <= kPartBytesMax) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("coord_bytes: ", size, " is not in [", kPartBytesMin, ", ", kPartBytesMax, "]"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckChain(const ChainView& chain, absl::Span<const PartCoord> coords,
+                        absl::Span<const uint32_t> bytes) {
+  if (!bytes.empty()) {
+    if (absl::Status status = CheckSizes(coords, bytes); !status.ok()) return status;
+  } else if (chain.part_bytes < kPartBytesMin || chain.part_bytes > kPartBytesMax) {
     return absl::InvalidArgumentError(absl::StrCat("part_bytes: ", chain.part_bytes, " is not in [",
                                                    kPartBytesMin, ", ", kPartBytesMax, "]"));
   }
@@ -21,6 +38,23 @@ absl::Status CheckChain(const ChainView& chain, absl::Span<const PartCoord> coor
         absl::StrCat("coords: ", coords.size(), " is not in [1, ", kCoordsPerRequestMax, "]"));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckCall(const CallSpec& call) {
+  absl::Status status = CheckChain(call.chain, call.coords, call.coord_bytes);
+  const size_t blocks = call.chain.blocks.size();
+  if (status.ok() && call.first > blocks) {
+    status = absl::InvalidArgumentError(absl::StrCat("first: block ", call.first, " of a chain of ", blocks));
+  }
+  if (status.ok() && call.tail_parts != 0 && (call.tail_parts < call.coords.size() || blocks == 0)) {
+    status = absl::InvalidArgumentError("tail_parts: fewer than the coords, or of an empty chain");
+  }
+  return status;
+}
+
+uint64_t BlockBytes(const ChainView& chain, size_t coords, absl::Span<const uint32_t> bytes) {
+  if (bytes.empty()) return uint64_t{chain.part_bytes} * coords;
+  return std::accumulate(bytes.begin(), bytes.end(), uint64_t{0});
 }
 
 template <typename View>
@@ -51,8 +85,10 @@ absl::Status CheckPages(const View& pages, uint64_t block_bytes, uint64_t first,
 
 void FillCall(Operation& op, const CallSpec& call) {
   op.chain = call.chain;
-  op.coords.assign(call.coords.begin(), call.coords.end());
+  op.SetParts(call.coords, call.coord_bytes);
   op.probe = call.probe;
+  op.tail_parts = call.tail_parts;
+  op.junction = call.junction;
 }
 
 void FillPages(Operation& op, absl::Span<const uint32_t> ends) {
@@ -81,7 +117,7 @@ bool ClientCore::has_credentials() const { return impl_->peers_.has_ticket(); }
 const std::array<uint8_t, 32>& ClientCore::namespace_secret() const { return impl_->namespace_secret_; }
 
 OpId ClientCore::Lookup(const CallSpec& call, LookupDone done) {
-  absl::Status status = CheckChain(call.chain, call.coords);
+  absl::Status status = CheckCall(call);
   Operation* op = status.ok() ? impl_->Begin(OpKind::kLookup, call.deadline) : nullptr;
   if (op == nullptr) {
     if (status.ok()) status = absl::ResourceExhaustedError("kOperationsMax calls are outstanding");
@@ -97,7 +133,7 @@ OpId ClientCore::Lookup(const CallSpec& call, LookupDone done) {
 }
 
 OpId ClientCore::Plan(const CallSpec& call, PlanDone done) {
-  absl::Status status = CheckChain(call.chain, call.coords);
+  absl::Status status = CheckCall(call);
   Operation* op = status.ok() ? impl_->Begin(OpKind::kPlan, call.deadline) : nullptr;
   if (op == nullptr) {
     if (status.ok()) status = absl::ResourceExhaustedError("kOperationsMax calls are outstanding");
@@ -106,6 +142,7 @@ OpId ClientCore::Plan(const CallSpec& call, PlanDone done) {
   }
   FillCall(*op, call);
   op->limit = static_cast<uint32_t>(call.chain.blocks.size());
+  op->first = call.first;
   op->plan_done = std::move(done);
   const OpId id = op->id;
   impl_->StartFind(*op);
@@ -113,8 +150,8 @@ OpId ClientCore::Plan(const CallSpec& call, PlanDone done) {
 }
 
 OpId ClientCore::Fetch(const CallSpec& call, const PageView& pages, LoadDone done) {
-  absl::Status status = CheckChain(call.chain, call.coords);
-  const uint64_t block_bytes = uint64_t{call.chain.part_bytes} * call.coords.size();
+  absl::Status status = CheckCall(call);
+  const uint64_t block_bytes = BlockBytes(call.chain, call.coords.size(), call.coord_bytes);
   if (status.ok()) status = CheckPages(pages, block_bytes, 0, call.chain.blocks.size());
   Operation* op = status.ok() ? impl_->Begin(OpKind::kFetch, call.deadline) : nullptr;
   if (op == nullptr) {
@@ -135,20 +172,21 @@ OpId ClientCore::Fetch(const CallSpec& call, const PageView& pages, LoadDone don
 OpId ClientCore::Load(PlanHandle handle, uint32_t first, const PageView& pages,
                       absl::Span<const PartCoord> coords, Nanos deadline, LoadDone done) {
   PlanState* plan = impl_->FindPlan(handle);
+  const absl::Span<const PartCoord> wanted =
+      coords.empty() && plan != nullptr ? absl::MakeConstSpan(plan->coords) : coords;
   absl::Status status;
   if (plan == nullptr) {
     status = absl::FailedPreconditionError("plan: released, or never granted");
   } else {
-    const absl::Span<const PartCoord> wanted = coords.empty() ? absl::MakeConstSpan(plan->coords) : coords;
-    status = CheckChain(plan->chain, wanted);
-    for (const PartCoord& coord : wanted) {
-      if (std::find(plan->coords.begin(), plan->coords.end(), coord) == plan->coords.end()) {
-        status =
-            absl::InvalidArgumentError(absl::StrCat("coords: slice ", coord.slice, " is not in the plan"));
-      }
+    status = impl_->PickParts(*plan, wanted);
+    if (status.ok()) status = CheckChain(plan->chain, wanted, impl_->picked_bytes_);
+    if (status.ok() && first < plan->first) {
+      status = absl::InvalidArgumentError(absl::StrCat("first: the plan begins at block ", plan->first));
     }
-    if (status.ok())
-      status = CheckPages(pages, uint64_t{plan->chain.part_bytes} * wanted.size(), first, plan->blocks);
+    if (status.ok()) {
+      const uint64_t bytes = BlockBytes(plan->chain, wanted.size(), impl_->picked_bytes_);
+      status = CheckPages(pages, bytes, first, plan->blocks);
+    }
   }
   Operation* op = status.ok() ? impl_->Begin(OpKind::kLoad, deadline) : nullptr;
   if (op == nullptr) {
@@ -157,8 +195,7 @@ OpId ClientCore::Load(PlanHandle handle, uint32_t first, const PageView& pages,
     return 0;
   }
   op->chain = plan->chain;
-  const absl::Span<const PartCoord> wanted = coords.empty() ? absl::MakeConstSpan(plan->coords) : coords;
-  op->coords.assign(wanted.begin(), wanted.end());
+  op->SetParts(wanted, impl_->picked_bytes_);
   FillPages(*op, pages.ends);
   op->segments.assign(pages.segments.begin(), pages.segments.end());
   op->first = first;
@@ -171,8 +208,8 @@ OpId ClientCore::Load(PlanHandle handle, uint32_t first, const PageView& pages,
 }
 
 OpId ClientCore::Store(const CallSpec& call, uint32_t first, const ConstPageView& pages, StoreDone done) {
-  absl::Status status = CheckChain(call.chain, call.coords);
-  const uint64_t block_bytes = uint64_t{call.chain.part_bytes} * call.coords.size();
+  absl::Status status = CheckCall(call);
+  const uint64_t block_bytes = BlockBytes(call.chain, call.coords.size(), call.coord_bytes);
   if (status.ok()) status = CheckPages(pages, block_bytes, first, call.chain.blocks.size());
   Operation* op = status.ok() ? impl_->Begin(OpKind::kStore, call.deadline) : nullptr;
   if (op == nullptr) {
@@ -199,6 +236,11 @@ void ClientCore::Release(PlanHandle handle) {
   impl_->FlushReleases();
 }
 
+void ClientCore::Supersede(const ChainView& chain, uint32_t block, uint64_t successor) {
+  impl_->NoteSuperseded(chain, block, successor);
+  impl_->FlushNotes();
+}
+
 void ClientCore::Cancel(OpId id) {
   Operation* op = impl_->FindOp(id);
   if (op == nullptr || op->completed) return;
@@ -207,7 +249,7 @@ void ClientCore::Cancel(OpId id) {
 
 std::string_view ClientCore::PlanOwner(PlanHandle handle, uint32_t index) const {
   const PlanState* plan = impl_->FindPlan(handle);
-  if (plan == nullptr || index >= plan->blocks) return {};
+  if (plan == nullptr || index < plan->first || index >= plan->blocks) return {};
   const PartSet& set = plan->sets[plan->where[index].set];
   const ClientPeer* peer = impl_->peers_.Get(set.peer);
   return peer != nullptr && peer->serial == set.serial ? std::string_view(peer->node) : std::string_view{};

@@ -53,6 +53,9 @@ class ClientCore {
   // Stores blocks [first, first + pages) of call.chain.
   OpId Store(const CallSpec& call, uint32_t first, const ConstPageView& pages, StoreDone done);
   void Release(PlanHandle plan);
+  // The chain has a newer tail than the one at the end of `block`, and goes on with a block whose hash begins
+  // with `successor`: tells its owner, who lets the older one go first unless prompts part there. No answer.
+  void Supersede(const ChainView& chain, uint32_t block, uint64_t successor);
   // Ends the call with kCancelled for what had not arrived; its memory is free once done has run.
   void Cancel(OpId op);
 

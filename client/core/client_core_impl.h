@@ -67,6 +67,9 @@ struct ClientCore::Impl final : public TransportHandler {
   void GiveUpOne(Operation& op, Request& request, PartResult why);
   void QueueRelease(PartSet& set);
   void FlushReleases();
+  void FlushNotes();
+  void NoteSuperseded(const ChainView& chain, uint32_t block, uint64_t successor);
+  void NoteStranded(const Operation& op, const Ask& ask, uint32_t used_blocks);
   ClientPeer* PeerOfSet(const PartSet& set);  // Null: another connection, incarnation, or none.
   void ReturnChunk(Request& request);
 
@@ -95,6 +98,7 @@ struct ClientCore::Impl final : public TransportHandler {
   void ApplyAnswer(Operation& op, uint32_t index);
   bool TryOtherLevel(const Operation& op, RunState& run);
   void Miss(RunState& run, PartResult why, Operation& op);
+  void TakeDetail(Operation& op, const Ask& ask);
   void FinishFind(Operation& op);
   void MakePlan(Operation& op);
   void QueueFetch(Operation& op, uint32_t index);
@@ -112,6 +116,8 @@ struct ClientCore::Impl final : public TransportHandler {
   void Renew(Operation& op, Nanos now);
   PlanState* FindPlan(PlanHandle handle);
   const PlanState* FindPlan(PlanHandle handle) const;
+  // Sizes of some of a plan's parts, into picked_bytes_.
+  absl::Status PickParts(const PlanState& plan, absl::Span<const PartCoord> wanted);
   void DropPlanUser(PlanState& plan);
   void ReleasePlan(PlanState& plan);
 
@@ -124,6 +130,7 @@ struct ClientCore::Impl final : public TransportHandler {
   void StartStore(Operation& op);
   void AdvanceStore(Operation& op);
   void ApplyOffer(Operation& op, Ask& ask);
+  static uint32_t FrameParts(const Operation& op, const Ask& ask, uint64_t bytes_max);
   bool SendPuts(Operation& op, uint32_t index);
   bool FillInline(Operation& op, const PutFrame& frame);
   bool FillFromWindow(Operation& op, PutFrame& frame, int32_t& chunk);
@@ -167,6 +174,12 @@ struct ClientCore::Impl final : public TransportHandler {
     uint64_t plan_id = 0;
   };
   std::vector<PendingRelease> releases_;
+  struct PendingNote {
+    PeerId connection = 0;
+    NoteRequest::Superseded superseded;
+    NoteRequest::Stranded stranded;  // plan_id 0: the other kind.
+  };
+  std::vector<PendingNote> notes_;
   Nanos flush_at_ = kNever;  // A RELEASE waits in the transport for the next frame, or for Poll by then.
 
   // Scratch, reused.
@@ -177,6 +190,8 @@ struct ClientCore::Impl final : public TransportHandler {
   PutRequest put_request_;
   PutReply put_reply_;
   IdList id_list_;
+  NoteRequest note_request_;
+  std::vector<uint32_t> picked_bytes_;
   std::vector<Segment> pull_target_;
   std::vector<ConstSegment> put_payload_;
   std::vector<ConstSegment> part_source_;

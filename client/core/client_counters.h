@@ -35,6 +35,7 @@ struct ClientCounters {
   uint64_t bad_frames = 0;    // Replies that do not decode or do not fit their request.
   uint64_t late_replies = 0;  // Replies to requests that were given up.
   uint64_t single_flight_shared = 0;
+  uint64_t notes = 0;               // NOTE frames sent.
   uint64_t window_put_bytes = 0;    // Stored out of the window without a copy by the client.
   uint64_t staged_put_bytes = 0;    // Copied into the window first.
   uint64_t inline_put_bytes = 0;    // Sent over the socket.

@@ -13,6 +13,7 @@
 #include "core/bytes.h"
 #include "core/clock.h"
 #include "core/ids.h"
+#include "core/miss_reason.h"
 #include "core/part.h"
 #include "transport/transport.h"
 
@@ -47,9 +48,13 @@ struct ChainView {
 };
 struct CallSpec {
   ChainView chain;
-  absl::Span<const PartCoord> coords;  // Parts wanted of each block, in page order; copied.
-  Nanos deadline = 0;                  // From now; 0: default_deadline.
-  bool probe = false;                  // Lookup by an operator: counts in no hit counter.
+  absl::Span<const PartCoord> coords;        // Parts wanted of each block, in page order; copied.
+  Nanos deadline = 0;                        // From now; 0: default_deadline.
+  bool probe = false;                        // Lookup by an operator: counts in no hit counter.
+  absl::Span<const uint32_t> coord_bytes{};  // Bytes of each of `coords`; empty: chain.part_bytes all.
+  uint32_t first = 0;                        // Plan: block to begin with; those before it are not asked for.
+  uint32_t tail_parts = 0;  // Not 0: about the tail at the end of the last block, whole with so many parts.
+  bool junction = false;    // Store of a tail: prompts part there.
 };
 
 // Pages as flat segment lists: page i has segments [ends[i-1], ends[i]). The lists are copied, the memory is
@@ -74,12 +79,16 @@ struct LookupOutcome {
   absl::Status status;
   uint32_t blocks = 0;
   PartResult stopped_by = PartResult::kOk;
+  MissReason why = MissReason::kNone;  // Why the next block is no hit.
+  absl::Span<const uint64_t> tails{};  // Bit i: the tail at the end of block i is whole. May end early.
 };
 struct PlanOutcome {
   absl::Status status;
   PlanHandle plan = 0;
   uint32_t blocks = 0;
   PartResult stopped_by = PartResult::kOk;
+  MissReason why = MissReason::kNone;
+  absl::Span<const uint64_t> tails{};
 };
 struct LoadOutcome {
   absl::Status status;

@@ -72,6 +72,7 @@ CounterList ClientCore::Counters() const {
       {"client_bad_frames_total", c.bad_frames},
       {"client_late_replies_total", c.late_replies},
       {"client_single_flight_shared_total", c.single_flight_shared},
+      {"client_notes_total", c.notes},
       {"client_window_put_bytes_total", c.window_put_bytes},
       {"client_staged_put_bytes_total", c.staged_put_bytes},
       {"client_inline_put_bytes_total", c.inline_put_bytes},

@@ -96,6 +96,7 @@ PartResult ClientCore::Impl::DecodeReply(Operation& op, Request& request, const 
       if (lookup_reply_.incarnation != peer.incarnation) return PartResult::kStale;
       ask.set.reply.hit_blocks = lookup_reply_.hit_blocks;
       ask.set.reply.stopped_by = lookup_reply_.stopped_by;
+      std::swap(ask.set.reply.detail, lookup_reply_.detail);
       return PartResult::kOk;
     }
     case FrameType::kPlanReply: {
@@ -158,8 +159,7 @@ absl::Status ClientCore::Impl::OnPayload(PeerId peer_id, const FrameHeader& head
     if (part.result != PartResult::kOk) continue;  // Sends no bytes.
     PayloadPlan::Piece piece{part.length, static_cast<uint32_t>(plan.segments.size()), 0};
     if (VerifyDescriptor(Expect(op, walk.page, walk.coord), part) == PartResult::kOk) {
-      AppendSlice(op.PageSegments(walk.page), size_t{walk.coord} * op.chain.part_bytes, part.length,
-                  plan.segments);
+      AppendSlice(op.PageSegments(walk.page), op.PartAt(walk.coord), part.length, plan.segments);
       piece.segment_count = static_cast<uint32_t>(plan.segments.size()) - piece.first_segment;
     }
     plan.pieces.push_back(piece);
@@ -228,6 +228,9 @@ void ClientCore::Impl::OnFrame(PeerId peer_id, const InFrame& frame) {
     }
   }
   const uint32_t index = request->index;
+  if (request->type == FrameType::kLookup || request->type == FrameType::kPlan) {
+    peer->takes_notes |= op.asks[index].set.reply.detail.present;
+  }
   if (request->type == FrameType::kPut) {
     Unlink(request);
     ApplyPutReply(op, index, put_reply_.results, PartResult::kOk);

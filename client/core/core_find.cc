@@ -6,6 +6,25 @@
 // Finding a chain: runs are asked of their owners, all owners at once; a run that its owner lacks is asked of
 // the owners of older maps in the next round. The hit ends at the first block that nobody has.
 namespace cistern {
+namespace {
+
+MissReason ReasonOf(PartResult result) {
+  switch (result) {
+    case PartResult::kOk:
+    case PartResult::kExists:
+      return MissReason::kNone;
+    case PartResult::kMiss:
+      return MissReason::kNeverSeen;
+    case PartResult::kLayout:
+      return MissReason::kLayout;
+    case PartResult::kDenied:
+      return MissReason::kTenant;
+    default:
+      return MissReason::kUnreachable;
+  }
+}
+
+}  // namespace
 
 void ClientCore::Impl::StartFind(Operation& op) {
   Advance(op);
@@ -16,8 +35,12 @@ void ClientCore::Impl::BeginFind(Operation& op) {
   op.started = true;
   op.bound = op.limit;
   CutRuns(op.limit, std::max(peers_.map().run_blocks_cap, 1u), op.run_list);
-  for (const Run& run : op.run_list) op.runs.push_back({.run = run});
-  counters_.lookup_blocks += op.probe ? 0 : op.limit;
+  for (const Run& run : op.run_list) {
+    // What lies before the first block asked for counts as found.
+    const uint32_t before = std::min(std::max(op.first, run.first) - run.first, run.count);
+    op.runs.push_back({.run = run, .have = before});
+  }
+  counters_.lookup_blocks += op.probe ? 0 : op.limit - op.first;
   BuildRound(op);
 }
 
@@ -43,6 +66,7 @@ bool ClientCore::Impl::TryOtherLevel(const Operation& op, RunState& run) {
 
 // The run's blocks behind `have` are nowhere, as far as this level goes.
 void ClientCore::Impl::Miss(RunState& run, PartResult why, Operation& op) {
+  if (why != PartResult::kMiss || run.reason == MissReason::kNone) run.reason = ReasonOf(why);
   run.tried |= static_cast<uint8_t>(1u << run.level);
   run.why = run.tried == (1u << run.level) ? why : WorseOf(run.why, why);
   if (TryOtherLevel(op, run)) return;
@@ -193,10 +217,26 @@ bool ClientCore::Impl::WindowFull(const Operation& op, const Ask& ask) const {
   return open >= kInlineAsksInFlightMax;
 }
 
+// Notes which boundaries of the chain have whole tails.
+void ClientCore::Impl::TakeDetail(Operation& op, const Ask& ask) {
+  const std::vector<uint64_t>& tails = ask.set.reply.detail.tails;
+  uint32_t at = 0;  // In the request.
+  for (uint32_t i = ask.first_piece; i < ask.first_piece + ask.pieces; ++i) {
+    const Piece& piece = op.pieces[i];
+    for (uint32_t block = piece.first; block < piece.first + piece.count; ++block, ++at) {
+      if (at / 64 >= tails.size()) return;
+      if ((tails[at / 64] >> (at % 64) & 1) == 0) continue;
+      if (op.tails.size() <= block / 64) op.tails.resize(block / 64 + 1);
+      op.tails[block / 64] |= uint64_t{1} << (block % 64);
+    }
+  }
+}
+
 // Spreads an ask's answer over its runs.
 void ClientCore::Impl::ApplyAnswer(Operation& op, uint32_t index) {
   Ask& ask = op.asks[index];
   uint32_t left = ask.failure == PartResult::kOk ? ask.set.reply.hit_blocks : 0;
+  if (left != 0 && !ask.set.reply.detail.tails.empty()) TakeDetail(op, ask);
   const PartResult why = ask.failure != PartResult::kOk ? ask.failure : ask.set.reply.stopped_by;
   bool stopped = false;
   for (uint32_t i = ask.first_piece; i < ask.first_piece + ask.pieces; ++i) {
@@ -210,6 +250,8 @@ void ClientCore::Impl::ApplyAnswer(Operation& op, uint32_t index) {
     if (piece.got == piece.count) continue;
     if (!stopped || ask.failure != PartResult::kOk) {
       stopped = true;
+      run.reason = ask.failure == PartResult::kOk && ask.set.reply.detail.present ? ask.set.reply.detail.why
+                                                                                  : ReasonOf(why);
       Miss(run, why == PartResult::kOk ? PartResult::kMiss : why, op);
     } else {
       // Behind the stop nothing is known. Where the run before it is asked elsewhere next, this one probably
@@ -241,12 +283,16 @@ void ClientCore::Impl::FinishFind(Operation& op) {
     if (run.have == run.run.count) continue;
     op.hit = run.run.first + run.have;
     op.stopped_by = run.ended || run.tried != 0 ? run.why : PartResult::kMiss;
-    if (op.ending && !run.ended) op.stopped_by = op.end_reason;
+    op.why = run.reason == MissReason::kNone ? ReasonOf(op.stopped_by) : run.reason;
+    if (op.ending && !run.ended) {
+      op.stopped_by = op.end_reason;
+      op.why = MissReason::kUnreachable;
+    }
     break;
   }
   op.bound = op.hit;
   if (!op.probe) {
-    counters_.hit_blocks += op.hit;
+    counters_.hit_blocks += op.hit - op.first;
     counters_.miss_blocks += op.limit - op.hit;
   }
   if (op.kind == OpKind::kPlan) MakePlan(op);

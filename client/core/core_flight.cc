@@ -14,7 +14,8 @@ namespace {
 // chains.
 bool SameBytes(const Operation& a, const Operation& b) {
   return a.limit == b.limit && a.chain.part_bytes == b.chain.part_bytes && a.chain.layout == b.chain.layout &&
-         a.chain.blocks[a.limit - 1] == b.chain.blocks[b.limit - 1] && a.coords == b.coords;
+         a.chain.blocks[a.limit - 1] == b.chain.blocks[b.limit - 1] && a.coords == b.coords &&
+         a.coord_bytes == b.coord_bytes;
 }
 
 void CopyPage(absl::Span<const Segment> from, absl::Span<const Segment> to) {

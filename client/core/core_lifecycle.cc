@@ -118,6 +118,7 @@ bool ClientCore::Impl::Pump() {
     op->dirty = false;
     Advance(*op);
   }
+  FlushNotes();
   FlushReleases();
   return did;
 }
@@ -161,10 +162,10 @@ bool ClientCore::Impl::RunCallbacks() {
 void ClientCore::Impl::Deliver(Operation& op) {
   switch (op.kind) {
     case OpKind::kLookup:
-      return std::exchange(op.lookup_done, nullptr)({op.status, op.hit, op.stopped_by});
+      return std::exchange(op.lookup_done, nullptr)({op.status, op.hit, op.stopped_by, op.why, op.tails});
     case OpKind::kPlan:
       return std::exchange(op.plan_done, nullptr)(
-          {op.status, op.plan != nullptr ? op.plan->handle : 0, op.hit, op.stopped_by});
+          {op.status, op.plan != nullptr ? op.plan->handle : 0, op.hit, op.stopped_by, op.why, op.tails});
     case OpKind::kLoad:
     case OpKind::kFetch:
       return std::exchange(op.load_done, nullptr)({op.status, op.hit, op.results, op.bytes});

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "client/core/client_core_impl.h"
 #include "client/core/segment_list.h"
 
@@ -9,7 +10,7 @@
 namespace cistern {
 
 ExpectedPart ClientCore::Impl::Expect(const Operation& op, uint32_t page, uint32_t coord) const {
-  return {op.chain.blocks[op.first + page], op.coords[coord], op.chain.part_bytes};
+  return {op.chain.blocks[op.first + page], op.coords[coord], op.PartBytes(coord)};
 }
 
 // The one place where a part's outcome is counted for its page.
@@ -23,8 +24,12 @@ void ClientCore::Impl::RecordPart(Operation& op, uint32_t page, PartResult resul
 
 // Moves the operation's answers into a plan of its own.
 void ClientCore::Impl::MakePlan(Operation& op) {
-  if (op.hit == 0) {
-    for (uint32_t i = 0; i < op.ask_count; ++i) QueueRelease(op.asks[i].set);
+  if (op.hit <= op.first) {
+    for (uint32_t i = 0; i < op.ask_count; ++i) {
+      if (op.asks[i].set.reply.hit_blocks != 0) NoteStranded(op, op.asks[i], 0);
+      QueueRelease(op.asks[i].set);
+    }
+    op.hit = 0;
     return;
   }
   if (free_plans_.empty()) {
@@ -43,29 +48,48 @@ void ClientCore::Impl::MakePlan(Operation& op) {
   plan.handle = ++plan_sequence_ << 16 | plan.slot;
   plan.chain = op.chain;
   plan.coords.assign(op.coords.begin(), op.coords.end());
+  plan.coord_bytes.assign(op.coord_bytes.begin(), op.coord_bytes.end());
   plan.blocks = op.hit;
   plan.users = 0;
   plan.released = false;
   plan.set_count = 0;
-  plan.where.resize(op.hit);
+  plan.first = op.first;
+  plan.where.assign(op.hit, {});
   for (uint32_t i = 0; i < op.ask_count; ++i) {
     Ask& ask = op.asks[i];
     if (ask.failure != PartResult::kOk || ask.set.reply.hit_blocks == 0) {
       QueueRelease(ask.set);
       continue;
     }
-    uint32_t block = 0;
+    uint32_t block = 0, used = 0;
     for (uint32_t p = ask.first_piece; p < ask.first_piece + ask.pieces; ++p) {
       const Piece& piece = op.pieces[p];
       for (uint32_t b = 0; b < piece.got; ++b, ++block) {
-        if (piece.first + b < op.hit) plan.where[piece.first + b] = {plan.set_count, block};
+        if (piece.first + b >= op.hit) continue;
+        plan.where[piece.first + b] = {plan.set_count, block};
+        used = block + 1;
       }
       if (piece.got < piece.count) break;
     }
+    if (used < ask.set.reply.hit_blocks) NoteStranded(op, ask, used);
     if (plan.set_count == plan.sets.size()) plan.sets.emplace_back();
     std::swap(plan.sets[plan.set_count++], ask.set);
   }
   op.plan = &plan;
+}
+
+absl::Status ClientCore::Impl::PickParts(const PlanState& plan, absl::Span<const PartCoord> wanted) {
+  picked_bytes_.clear();
+  for (const PartCoord& coord : wanted) {
+    const auto at = std::find(plan.coords.begin(), plan.coords.end(), coord);
+    if (at == plan.coords.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("coords: group ", coord.group, " slice ", coord.slice, " is not in the plan"));
+    }
+    if (plan.coord_bytes.empty()) continue;
+    picked_bytes_.push_back(plan.coord_bytes[static_cast<size_t>(at - plan.coords.begin())]);
+  }
+  return absl::OkStatus();
 }
 
 const PlanState* ClientCore::Impl::FindPlan(PlanHandle handle) const {
@@ -131,12 +155,12 @@ void ClientCore::Impl::StartLoad(Operation& op) {
 void ClientCore::Impl::AddRead(Operation& op, const Transfer& transfer) {
   Ask* ask = op.ask_count > 0 ? &op.asks[op.ask_count - 1] : nullptr;
   if (ask == nullptr || op.reads[ask->first_transfer].set != transfer.set ||
-      ask->transfers == kPartsPerAskMax || ask->bytes + op.chain.part_bytes > kInlineAskBytesMax) {
+      ask->transfers == kPartsPerAskMax || ask->bytes + op.PartBytes(transfer.coord) > kInlineAskBytesMax) {
     ask = &op.AddAsk();
     ask->first_transfer = static_cast<uint32_t>(op.reads.size());
   }
   ++ask->transfers;
-  ask->bytes += op.chain.part_bytes;
+  ask->bytes += op.PartBytes(transfer.coord);
   op.reads.push_back(transfer);
 }
 
@@ -185,8 +209,9 @@ void ClientCore::Impl::PumpTransfers(Operation& op) {
   bool more = false;
   while (op.next_transfer < op.transfers.size() && !more) {
     if (op.transfers_open >= kPullsInFlightMax) break;
-    more = budget < op.chain.part_bytes && !op.ending;
-    if (!more && StartPull(op, op.next_transfer++)) budget -= op.chain.part_bytes;
+    const uint32_t bytes = op.PartBytes(op.transfers[op.next_transfer].coord);
+    more = budget < bytes && !op.ending;
+    if (!more && StartPull(op, op.next_transfer++)) budget -= bytes;
   }
   if (more) again_.push_back(&op);
   if ((more || op.transfers_open != 0) && op.renew_at == kNever) Renew(op, clock_.Now());
@@ -216,8 +241,7 @@ bool ClientCore::Impl::StartPull(Operation& op, uint32_t index) {
   request->sent = true;
   request->sent_at = clock_.Now();
   pull_target_.clear();
-  AppendSlice(op.PageSegments(transfer.page), size_t{transfer.coord} * op.chain.part_bytes, part.length,
-              pull_target_);
+  AppendSlice(op.PageSegments(transfer.page), op.PartAt(transfer.coord), part.length, pull_target_);
   ++op.transfers_open;
   PullRequest pull;
   pull.pull_id = request->id;

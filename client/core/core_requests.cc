@@ -89,6 +89,10 @@ void ClientCore::Impl::EncodeAsk(Operation& op, Ask& ask, Request& request, OutF
     }
   }
   if (op.probe) frame.flags |= kFlagProbe;
+  if (op.kind == OpKind::kLookup || op.kind == OpKind::kPlan) frame.flags |= kFlagDetail;
+  out.coord_bytes.assign(op.coord_bytes.begin(), op.coord_bytes.end());
+  out.tail_parts = op.tail_parts;
+  out.junction = op.junction;
   out.depth = op.pieces[ask.first_piece].first;
   out.coords.assign(op.coords.begin(), op.coords.end());
   out.runs.clear();

@@ -48,6 +48,9 @@ void ClientCore::Impl::ApplyOffer(Operation& op, Ask& ask) {
     }
   }
   ask.puts_left = static_cast<uint32_t>(op.puts.size()) - ask.first_put;
+  // A tail is worth nothing without all its parts: none is sent when one was refused.
+  if (op.tail_parts == 0 || op.pages[0].worst == PartResult::kOk) return;
+  DropPuts(op, ask, op.pages[0].worst);
 }
 
 void ClientCore::Impl::AdvanceStore(Operation& op) {
@@ -65,6 +68,18 @@ void ClientCore::Impl::AdvanceStore(Operation& op) {
   if (!open && op.put_frames_open == 0) FinishStore(op);
 }
 
+// How many of an ask's deepest parts go into one frame: as many as fit, one at least.
+uint32_t ClientCore::Impl::FrameParts(const Operation& op, const Ask& ask, uint64_t bytes_max) {
+  uint32_t count = 0;
+  uint64_t bytes = 0;
+  while (count < ask.puts_left) {
+    bytes += op.PartBytes(op.puts[ask.first_put + ask.puts_left - count - 1].coord);
+    if (count != 0 && bytes > bytes_max) break;
+    ++count;
+  }
+  return count;
+}
+
 // Sends the next PUT frame of an ask, its deepest parts. False: has to wait (for replies or a chunk).
 bool ClientCore::Impl::SendPuts(Operation& op, uint32_t index) {
   Ask& ask = op.asks[index];
@@ -76,11 +91,9 @@ bool ClientCore::Impl::SendPuts(Operation& op, uint32_t index) {
   }
   if (ask.put_bytes_open >= kPutBytesInFlightMax) return false;
   const bool from_window = peer->one_sided && options_.window != nullptr;
-  const uint64_t share =
-      std::max<uint64_t>(1, (from_window ? kWindowPutBytes : kInlinePutBytes) / op.chain.part_bytes);
   PutFrame frame;
   frame.ask = index;
-  frame.count = static_cast<uint32_t>(std::min<uint64_t>(ask.puts_left, share));
+  frame.count = FrameParts(op, ask, from_window ? kWindowPutBytes : kInlinePutBytes);
   frame.first = ask.first_put + ask.puts_left - frame.count;
   int32_t chunk = -1;
   put_request_.parts.clear();
@@ -92,8 +105,9 @@ bool ClientCore::Impl::SendPuts(Operation& op, uint32_t index) {
     DropPuts(op, ask, PartResult::kBusy);
     return true;
   }
+  for (const PutRequest::Part& part : put_request_.parts) frame.bytes += part.length;
   ask.puts_left -= frame.count;
-  ask.put_bytes_open += uint64_t{frame.count} * op.chain.part_bytes;
+  ask.put_bytes_open += frame.bytes;
   op.put_frames.push_back(frame);
   ++op.put_frames_open;
   request->chunk = chunk;
@@ -125,14 +139,14 @@ bool ClientCore::Impl::FillInline(Operation& op, const PutFrame& frame) {
   for (uint32_t i = frame.first; i < frame.first + frame.count; ++i) {
     const PutPart& put = op.puts[i];
     const size_t begin = put_payload_.size();
-    AppendSlice(op.ConstPageSegments(put.page), size_t{put.coord} * op.chain.part_bytes, op.chain.part_bytes,
-                put_payload_);
+    const uint32_t bytes = op.PartBytes(put.coord);
+    AppendSlice(op.ConstPageSegments(put.page), op.PartAt(put.coord), bytes, put_payload_);
     uint32_t crc = 0;
     for (size_t s = begin; s < put_payload_.size(); ++s)
       crc = Crc32cExtend(crc, put_payload_[s].data, put_payload_[s].bytes);
-    put_request_.parts.push_back({put.put_id, 0, op.chain.part_bytes, crc});
+    put_request_.parts.push_back({put.put_id, 0, bytes, crc});
+    counters_.inline_put_bytes += bytes;
   }
-  counters_.inline_put_bytes += uint64_t{frame.count} * op.chain.part_bytes;
   return true;
 }
 
@@ -143,9 +157,9 @@ bool ClientCore::Impl::FillFromWindow(Operation& op, PutFrame& frame, int32_t& c
   for (uint32_t i = frame.first + frame.count; i-- > frame.first;) {
     const PutPart& put = op.puts[i];
     part_source_.clear();
-    AppendSlice(op.ConstPageSegments(put.page), size_t{put.coord} * op.chain.part_bytes, op.chain.part_bytes,
-                part_source_);
-    PutRequest::Part part{put.put_id, 0, op.chain.part_bytes, 0};
+    const uint32_t bytes = op.PartBytes(put.coord);
+    AppendSlice(op.ConstPageSegments(put.page), op.PartAt(put.coord), bytes, part_source_);
+    PutRequest::Part part{put.put_id, 0, bytes, 0};
     std::optional<uint64_t> at;
     if (part_source_.size() == 1) at = options_.window->OffsetOf(part_source_[0].data, part_source_[0].bytes);
     if (at.has_value()) {
@@ -205,13 +219,13 @@ void ClientCore::Impl::ApplyPutReply(Operation& op, uint32_t index, absl::Span<c
   for (uint32_t i = 0; i < frame.count; ++i) {
     const uint32_t page = op.puts[frame.first + i].page;
     const PartResult result = failure != PartResult::kOk ? failure : results[i];
-    if (result == PartResult::kOk) op.bytes += op.chain.part_bytes;
+    if (result == PartResult::kOk) op.bytes += op.PartBytes(op.puts[frame.first + i].coord);
     if (result == PartResult::kExists)
       ++op.pages[page].exists_parts;
     else
       RecordPart(op, page, result);
   }
-  op.asks[frame.ask].put_bytes_open -= uint64_t{frame.count} * op.chain.part_bytes;
+  op.asks[frame.ask].put_bytes_open -= frame.bytes;
   --op.put_frames_open;
 }
 

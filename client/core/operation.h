@@ -30,6 +30,7 @@ struct RunState {
   uint8_t tried = 0;   // Bits of levels that have given their answer.
   bool ended = false;  // Nobody else to ask.
   PartResult why = PartResult::kMiss;
+  MissReason reason = MissReason::kNeverSeen;
 };
 
 // What a peer answered to a plan: leased parts, reachable through one connection alone.
@@ -85,6 +86,7 @@ struct PutFrame {
   uint32_t first = 0;
   uint32_t count = 0;
   uint32_t ask = 0;
+  uint64_t bytes = 0;
 };
 
 struct PageState {
@@ -99,6 +101,8 @@ struct PlanState {
   PlanHandle handle = 0;
   ChainView chain;
   std::vector<PartCoord> coords;
+  std::vector<uint32_t> coord_bytes;  // As in CallSpec.
+  uint32_t first = 0;                 // Blocks before it are not in the plan.
   uint32_t blocks = 0;
   struct Where {
     uint32_t set = 0;
@@ -125,6 +129,10 @@ struct Operation {
   absl::Status status;
   ChainView chain;
   std::vector<PartCoord> coords;
+  std::vector<uint32_t> coord_bytes;  // Empty: one size.
+  std::vector<uint64_t> part_at;      // Where each of `coords` begins in a page, and the page's end.
+  uint32_t tail_parts = 0;
+  bool junction = false;
   Nanos deadline_at = 0;
   Nanos renew_at = kNever;
   bool probe = false;
@@ -136,6 +144,8 @@ struct Operation {
   uint32_t rounds = 0;
   uint32_t hit = 0;
   PartResult stopped_by = PartResult::kOk;
+  MissReason why = MissReason::kNone;
+  std::vector<uint64_t> tails;  // Bit i: the tail at the end of block i is whole.
   std::vector<Run> run_list;
   std::vector<RunState> runs;
   std::vector<Piece> pieces;
@@ -178,7 +188,12 @@ struct Operation {
   AdminDone admin_done;
 
   uint32_t page_count() const { return static_cast<uint32_t>(ends.size()); }
-  uint64_t BlockBytes() const { return uint64_t{chain.part_bytes} * coords.size(); }
+  uint64_t BlockBytes() const { return part_at.back(); }
+  uint64_t PartAt(uint32_t coord) const { return part_at[coord]; }
+  uint32_t PartBytes(uint32_t coord) const {
+    return coord_bytes.empty() ? chain.part_bytes : coord_bytes[coord];
+  }
+  void SetParts(absl::Span<const PartCoord> wanted, absl::Span<const uint32_t> sizes);
   PartSet& SetAt(uint32_t i) { return plan != nullptr ? plan->sets[i] : asks[i].set; }
   absl::Span<const Segment> PageSegments(uint32_t page) const {
     const uint32_t begin = page == 0 ? 0 : ends[page - 1];
@@ -201,6 +216,8 @@ struct Operation {
     set.lease_end = 0;
     set.renewing = set.inlined = false;
     set.reply.hit_blocks = 0;
+    set.reply.detail.present = false;
+    set.reply.detail.tails.clear();
     set.reply.parts.clear();
     return ask;
   }
@@ -239,13 +256,25 @@ class PartWalk {
   uint32_t block_ = 0;  // In the piece.
 };
 
+// Takes over the parts of a block; call it with the chain set.
+inline void Operation::SetParts(absl::Span<const PartCoord> wanted, absl::Span<const uint32_t> sizes) {
+  coords.assign(wanted.begin(), wanted.end());
+  coord_bytes.assign(sizes.begin(), sizes.end());
+  part_at.assign(1, 0);
+  for (uint32_t c = 0; c < coords.size(); ++c) part_at.push_back(part_at.back() + PartBytes(c));
+}
+
 inline void Operation::Reset() {
   kind = OpKind::kNone;
   dirty = completed = started = found = ending = probe = false;
   status = absl::OkStatus();
   chain.blocks = {};
   chain.keep.reset();
-  coords.clear();
+  SetParts({}, {});
+  tail_parts = 0;
+  junction = false;
+  why = MissReason::kNone;
+  tails.clear();
   renew_at = kNever;
   limit = first = bound = rounds = hit = 0;
   stopped_by = PartResult::kOk;

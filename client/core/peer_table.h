@@ -45,6 +45,7 @@ struct ClientPeer {
   PeerState state = PeerState::kIdle;
   PeerId id = 0;
   bool one_sided = false;
+  bool takes_notes = false;   // Has answered kFlagDetail, so it knows NOTE.
   uint32_t attempt = 0;       // Which address of its list is being tried.
   bool next_address = false;  // The last one failed; Service tries the next.
   std::string attempt_notes;  // Why earlier addresses were not taken.

@@ -51,6 +51,11 @@ void FakeTransport::Answer(Peer& peer, const FrameHeader& header, ByteView body)
       for (const uint64_t id : list.ids) peer.node->plans.erase(id);
       return;
     }
+    case FrameType::kNote: {
+      NoteRequest note;
+      if (note.Decode(body).ok()) peer.node->notes.push_back(note);
+      return;
+    }
     case FrameType::kAbort: {
       IdList list;
       if (!list.Decode(body).ok()) return;
@@ -95,12 +100,21 @@ void FakeTransport::AnswerChain(Peer& peer, const FrameHeader& header, ByteView 
     }
   }
   const PartResult stopped = hit == request.blocks.size() ? PartResult::kOk : PartResult::kMiss;
+  ReplyDetail detail;
+  detail.present = node.tells_detail && (header.flags & kFlagDetail) != 0;
+  if (detail.present && stopped != PartResult::kOk) detail.why = MissReason::kNeverSeen;
+  for (uint32_t block = 0; block < hit && detail.present; ++block) {
+    if (!node.tails.contains(request.blocks[block].hash)) continue;
+    detail.tails.resize(block / 64 + 1);
+    detail.tails[block / 64] |= uint64_t{1} << (block % 64);
+  }
   Bytes out;
   if (header.type == FrameType::kLookup) {
-    LookupReply{hit, stopped, node.incarnation}.Encode(out);
+    LookupReply{hit, stopped, node.incarnation, detail}.Encode(out);
     return Reply_(peer, header, FrameType::kLookupReply, out);
   }
   PlanReply reply;
+  reply.detail = detail;
   reply.hit_blocks = hit;
   reply.stopped_by = stopped;
   reply.plan_id = request.plan_id;
