@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "client/core/client_types.h"
+#include "core/group_layout.h"
 #include "core/ids.h"
 #include "core/layout_spec.h"
 #include "core/part.h"
@@ -17,10 +18,14 @@ namespace cistern {
 void FillPart(const BlockKey& block, PartCoord coord, std::byte* out, size_t bytes);
 bool IsPart(const BlockKey& block, PartCoord coord, const std::byte* data, size_t bytes);
 
+inline constexpr uint32_t kSimBlockTokens = 4;
+inline constexpr uint32_t kSimAlignBlocks =
+    2;  // Hits of the layout with tails are multiples of so many blocks.
+
 struct SimLayout {
-  LayoutSpec spec;
   LayoutId id;
-  std::vector<PartCoord> coords;
+  StoredParts parts;                          // Of a block's history.
+  std::shared_ptr<const GroupLayout> groups;  // Null: one group, all parts of one size.
 };
 
 struct SimChain {
@@ -28,10 +33,14 @@ struct SimChain {
   std::vector<BlockKey> blocks;
   // Leading blocks that some Store has reported visible while nothing could take them away again (calm runs).
   uint32_t visible = 0;
+  // Boundaries, in blocks, whose whole tail was reported visible in such a run.
+  std::vector<uint32_t> tails;
+  // The deepest of them that the visible history reaches; 0: none.
+  uint32_t TailVisible() const;
 };
 
-// The prompts of one run: chains that share prefixes, under two layouts of different part size. Immutable but
-// `visible`.
+// The prompts of one run: chains that share prefixes, under three layouts: two of one group, one with tails.
+// Immutable but `visible`.
 class SimChains {
  public:
   SimChains(const std::array<uint8_t, 32>& namespace_secret, Random& random);
@@ -45,6 +54,7 @@ class SimChains {
   size_t layouts() const { return layouts_.size(); }
   // All blocks of this chain and of every chain that shares a prefix with it know what was made visible.
   void MarkVisible(const SimChain& chain, uint32_t first, uint32_t count);
+  void MarkTail(const SimChain& chain, uint32_t blocks);
 
  private:
   std::vector<BlockKey> Hash(size_t layout, const std::vector<uint32_t>& tokens) const;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "client/core/client_core.h"
+#include "client/core/group_plan.h"
 #include "client/window.h"
 #include "tests/sim/sim_chains.h"
 #include "tests/sim/sim_memory.h"
@@ -77,6 +78,13 @@ class SimClient {
   void Plan(const SimChain& chain);
   void Load();
   void Release(size_t index);
+  // sim_tails.cc
+  void StoreTail(const SimChain& chain);
+  void PlanGroupsOf(const SimChain& chain);
+  void JudgeGroups(const Call& call, uint32_t tail_blocks, const GroupPlanOutcome& out);
+  void LoadGroups(const SimChain& chain, const GroupPlanOutcome& out);
+  void LoadPages(const SimChain& chain, const StoredParts& parts, PlanHandle plan, uint32_t first,
+                 uint32_t count);
   void JudgePages(Call& call, absl::Span<const PartResult> results, uint64_t bytes, bool leading);
   void JudgeHit(const Call& call, uint32_t hit_blocks, PartResult stopped_by);
   void CountResult(PartResult result, const char* kind);

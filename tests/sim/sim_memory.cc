@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace cistern {
 namespace {
@@ -12,17 +13,16 @@ constexpr std::byte kRetired{0x3d};
 
 }  // namespace
 
-SimPages::SimPages(const SimChain& chain, const SimLayout& layout, uint32_t first, uint32_t count,
-                   std::vector<PartCoord> coords, Random& random)
-    : SimPages(chain, layout, first, count, std::move(coords), random, nullptr) {}
+SimPages::SimPages(const SimChain& chain, StoredParts parts, uint32_t first, uint32_t count, Random& random)
+    : SimPages(chain, std::move(parts), first, count, random, nullptr) {}
 
-SimPages::SimPages(const SimChain& chain, const SimLayout& layout, uint32_t first, uint32_t count,
-                   std::vector<PartCoord> coords, Random& random, std::byte* window)
+SimPages::SimPages(const SimChain& chain, StoredParts parts, uint32_t first, uint32_t count, Random& random,
+                   std::byte* window)
     : chain_(chain),
-      part_bytes_(layout.spec.part_bytes),
+      parts_(std::move(parts)),
+      page_bytes_(parts_.TotalBytes()),
       first_(first),
-      count_(count),
-      coords_(std::move(coords)) {
+      count_(count) {
   if (window == nullptr) own_.resize(PageAt(count));
   memory_ = {window == nullptr ? own_.data() : window, PageAt(count)};
   std::fill(memory_.begin(), memory_.end(), kCanary);
@@ -39,15 +39,15 @@ SimPages::SimPages(const SimChain& chain, const SimLayout& layout, uint32_t firs
   }
 }
 
-size_t SimPages::BytesFor(const SimLayout& layout, uint32_t count) {
-  return kCanaryBytes + count * (layout.coords.size() * layout.spec.part_bytes + kCanaryBytes);
+size_t SimPages::BytesFor(const StoredParts& parts, uint32_t count) {
+  return kCanaryBytes + count * (parts.TotalBytes() + kCanaryBytes);
 }
 
 void SimPages::FillWithContent() {
   for (uint32_t i = 0; i < count_; ++i) {
-    for (size_t c = 0; c < coords_.size(); ++c) {
-      FillPart(chain_.blocks[first_ + i], coords_[c], memory_.data() + PageAt(i) + c * part_bytes_,
-               part_bytes_);
+    std::byte* at = memory_.data() + PageAt(i);
+    for (size_t c = 0; c < parts_.coords.size(); at += parts_.bytes[c], ++c) {
+      FillPart(chain_.blocks[first_ + i], parts_.coords[c], at, parts_.bytes[c]);
     }
   }
 }
@@ -58,11 +58,9 @@ void SimPages::PoisonForLoad() {
 }
 
 bool SimPages::IsRight(uint32_t i) const {
-  for (size_t c = 0; c < coords_.size(); ++c) {
-    if (!IsPart(chain_.blocks[first_ + i], coords_[c], memory_.data() + PageAt(i) + c * part_bytes_,
-                part_bytes_)) {
-      return false;
-    }
+  const std::byte* at = memory_.data() + PageAt(i);
+  for (size_t c = 0; c < parts_.coords.size(); at += parts_.bytes[c], ++c) {
+    if (!IsPart(chain_.blocks[first_ + i], parts_.coords[c], at, parts_.bytes[c])) return false;
   }
   return true;
 }

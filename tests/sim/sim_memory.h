@@ -18,13 +18,12 @@ namespace cistern {
 // into it.
 class SimPages {
  public:
-  // Pages for `count` blocks from `first` on, of these coords.
-  SimPages(const SimChain& chain, const SimLayout& layout, uint32_t first, uint32_t count,
-           std::vector<PartCoord> coords, Random& random);
+  // Pages for `count` blocks from `first` on, of these parts.
+  SimPages(const SimChain& chain, StoredParts parts, uint32_t first, uint32_t count, Random& random);
   // The same in memory of a put window, BytesFor(...) long; it has to be given back after Retire.
-  SimPages(const SimChain& chain, const SimLayout& layout, uint32_t first, uint32_t count,
-           std::vector<PartCoord> coords, Random& random, std::byte* window);
-  static size_t BytesFor(const SimLayout& layout, uint32_t count);
+  SimPages(const SimChain& chain, StoredParts parts, uint32_t first, uint32_t count, Random& random,
+           std::byte* window);
+  static size_t BytesFor(const StoredParts& parts, uint32_t count);
 
   void FillWithContent();  // A Store's source.
   void PoisonForLoad();
@@ -44,14 +43,14 @@ class SimPages {
   std::string CheckRetired() const;
 
  private:
-  size_t PageBytes() const { return coords_.size() * part_bytes_; }
+  size_t PageBytes() const { return page_bytes_; }
   size_t PageAt(uint32_t i) const { return kCanaryBytes + i * (PageBytes() + kCanaryBytes); }
   static constexpr size_t kCanaryBytes = 64;
 
   const SimChain& chain_;
-  const size_t part_bytes_;
+  const StoredParts parts_;
+  const size_t page_bytes_;
   const uint32_t first_, count_;
-  const std::vector<PartCoord> coords_;
   std::vector<std::byte> own_;  // Empty when the memory is a window's.
   std::span<std::byte> memory_;
   std::vector<Segment> segments_;

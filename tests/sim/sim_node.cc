@@ -103,6 +103,8 @@ bool SimNode::Poll() {
     }
     shard.evicted_before = evicted;
     if (shard.shard->ram().doomed_parts() != 0) world_.log.Mark("dropped_while_leased");
+    if (shard.shard->ram().superseded_bytes() != 0) world_.log.Mark("tails_superseded");
+    if (shard.shard->ram().stranded_bytes() != 0) world_.log.Mark("stranded");
   }
   return any;
 }

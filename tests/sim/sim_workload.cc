@@ -46,9 +46,10 @@ CallSpec SimClient::Spec(const SimChain& chain, uint32_t blocks, Nanos deadline)
   const SimLayout& layout = LayoutOf(chain);
   CallSpec spec;
   spec.chain.layout = layout.id;
-  spec.chain.part_bytes = layout.spec.part_bytes;
+  spec.chain.part_bytes = layout.parts.bytes.front();
   spec.chain.blocks = absl::MakeConstSpan(chain.blocks).subspan(0, blocks);
-  spec.coords = layout.coords;
+  spec.coords = layout.parts.coords;
+  if (layout.groups != nullptr) spec.coord_bytes = layout.parts.bytes;
   spec.deadline = deadline;
   return spec;
 }
@@ -64,6 +65,10 @@ void SimClient::Act() {
   Random& random = world_.random;
   const SimChain& chain = chains_.chain(random.Below(chains_.size()));
   const auto blocks = static_cast<uint32_t>(chain.blocks.size());
+  if (LayoutOf(chain).groups != nullptr && random.Chance(0.5)) {
+    if (random.Chance(0.5)) return StoreTail(chain);
+    return PlanGroupsOf(chain);
+  }
   switch (random.Below(12)) {
     case 0:
       return Lookup(chain);
@@ -158,17 +163,20 @@ void SimClient::Load() {
   const HeldPlan held = process_->plans[random.Below(process_->plans.size())];
   const auto first = static_cast<uint32_t>(random.Below(held.blocks));
   const auto count = 1 + static_cast<uint32_t>(random.Below(std::min(held.blocks - first, kPagesMax)));
-  std::vector<PartCoord> coords = LayoutOf(*held.chain).coords;
-  if (coords.size() > 1 && random.Chance(0.5)) coords.resize(1 + random.Below(coords.size()));
+  StoredParts parts = LayoutOf(*held.chain).parts;
+  if (parts.coords.size() > 1 && random.Chance(0.5)) {
+    parts.coords.resize(1 + random.Below(parts.coords.size()));
+    parts.bytes.resize(parts.coords.size());
+  }
   const Nanos deadline = DrawDeadline();
   const std::shared_ptr<Call> call = Begin("load", *held.chain, deadline);
   call->asked = count;
-  call->pages = std::make_shared<SimPages>(*held.chain, LayoutOf(*held.chain), first, count, coords, random);
+  call->pages = std::make_shared<SimPages>(*held.chain, parts, first, count, random);
   call->pages->PoisonForLoad();
   world_.log.Event("load", host_, call->number, count);
   const uint64_t nonce = process_->nonce;
   const OpId op = process_->core->Load(
-      held.plan, first, call->pages->view(), coords, deadline,
+      held.plan, first, call->pages->view(), parts.coords, deadline,
       [this, call, held, first, nonce](const LoadOutcome& out) {
         JudgePages(*call, out.pages, out.bytes, false);
         for (size_t i = 0; i < out.pages.size(); ++i) {
@@ -196,7 +204,7 @@ void SimClient::Fetch(const SimChain& chain, uint32_t blocks, Nanos deadline,
   call->asked = blocks;
   call->visible = std::min(call->visible, blocks);
   const SimLayout& layout = LayoutOf(chain);
-  call->pages = std::make_shared<SimPages>(chain, layout, 0, blocks, layout.coords, world_.random);
+  call->pages = std::make_shared<SimPages>(chain, layout.parts, 0, blocks, world_.random);
   call->pages->PoisonForLoad();
   world_.log.Event("fetch", host_, call->number, blocks);
   const OpId op = process_->core->Fetch(Spec(chain, blocks, deadline), call->pages->view(),
@@ -220,9 +228,9 @@ void SimClient::Store(const SimChain& chain, uint32_t first, uint32_t count, Nan
   const SimLayout& layout = LayoutOf(chain);
   std::byte* buffer = nullptr;
   if (process_->window != nullptr && world_.random.Chance(0.4)) {
-    buffer = static_cast<std::byte*>(process_->window->Allocate(SimPages::BytesFor(layout, count)));
+    buffer = static_cast<std::byte*>(process_->window->Allocate(SimPages::BytesFor(layout.parts, count)));
   }
-  call->pages = std::make_shared<SimPages>(chain, layout, first, count, layout.coords, world_.random, buffer);
+  call->pages = std::make_shared<SimPages>(chain, layout.parts, first, count, world_.random, buffer);
   call->pages->FillWithContent();
   world_.log.Event("store", host_, call->number, count);
   const OpId op = process_->core->Store(
