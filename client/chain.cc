@@ -4,6 +4,7 @@
 #include <string>
 
 #include "client/convert.h"
+#include "core/group_layout.h"
 
 namespace cistern {
 
@@ -53,9 +54,14 @@ Result<Chain> HashChain(const Layout& layout, const Chain::Rep* prefix, std::spa
     *rep = *prefix;
   } else {
     rep->layout = layout;
-    rep->spec = ToSpec(layout);
-    if (const absl::Status status = ValidateLayout(rep->spec); !status.ok()) return ToPublic(status);
-    rep->layout_id = ComputeLayoutId(rep->spec);
+    if (layout.groups != nullptr) {
+      rep->spec.block_tokens = layout.groups->layout.block_tokens;
+      rep->layout_id = layout.groups->id;
+    } else {
+      rep->spec = ToSpec(layout);
+      if (const absl::Status status = ValidateLayout(rep->spec); !status.ok()) return ToPublic(status);
+      rep->layout_id = ComputeLayoutId(rep->spec);
+    }
     rep->root = {rep->layout_id, secret, layout.compute_digest, weights_epoch};
   }
   const uint32_t block_tokens = rep->spec.block_tokens;

@@ -45,9 +45,12 @@ const char* PageResultName(PageResult result) {
 }
 
 Hit::Rep::~Rep() {
-  if (plan == 0 || anchor == nullptr) return;
+  if (anchor == nullptr || (plan == 0 && more_plans.empty())) return;
   absl::MutexLock lock(&anchor->mutex);
-  if (anchor->client != nullptr) anchor->client->ReleasePlan(plan);
+  if (anchor->client == nullptr) return;
+  anchor->client->ReleasePlan(plan);
+  if (tail_plan != 0) anchor->client->ReleasePlan(tail_plan);
+  for (const PlanHandle more : more_plans) anchor->client->ReleasePlan(more);
 }
 uint32_t Hit::blocks() const { return rep_ == nullptr ? 0 : rep_->blocks; }
 PageResult Hit::stopped_by() const {
@@ -91,6 +94,19 @@ Result<Chain> Client::ExtendChain(const Chain& prefix, std::span<const uint32_t>
 }
 
 Status Client::Impl::Coords(const Chain& chain, const CallOptions& options) {
+  coord_bytes_.clear();
+  if (const auto& groups = chain.rep()->layout.groups; groups != nullptr) {
+    std::vector<GroupShare> share;
+    if (Status status = Share(chain, options, share); !status.ok()) return status;
+    StoredParts parts;
+    for (const uint32_t group : groups->sets.front().groups) {
+      AppendParts(groups->layout, group, share[group], 0, groups->scale, parts);
+    }
+    if (parts.coords.empty()) return {Code::kInvalidArgument, "layer_first: the stage has no history"};
+    coords_ = std::move(parts.coords);
+    coord_bytes_ = std::move(parts.bytes);
+    return {};
+  }
   const LayoutSpec& spec = chain.rep()->spec;
   const uint32_t count = options.slice_count == 0 ? spec.slices : options.slice_count;
   if (options.slice_count == 0 && options.slice_first != 0)
@@ -116,6 +132,7 @@ Status Client::Impl::Spec(const Chain& chain, const CallOptions& options, CallSp
   out.chain.blocks = chain.rep()->keys;
   out.chain.keep = std::shared_ptr<const void>(chain.shared());
   out.coords = coords_;
+  out.coord_bytes = coord_bytes_;
   out.deadline = Deadline(options);
   return {};
 }
@@ -150,6 +167,7 @@ Hit Client::Impl::MakeHit(const Chain& chain, const PlanOutcome& outcome) {
   rep->chain = chain;
   rep->blocks = outcome.blocks;
   rep->stopped_by = outcome.stopped_by;
+  rep->why = outcome.why;
   return Hit(std::move(rep));
 }
 
@@ -165,12 +183,20 @@ OpId Client::Impl::Submit(const Chain& chain, const CallOptions& options, Lookup
     sink({absl::Status(static_cast<absl::StatusCode>(status.code()), status.message())});
     return 0;
   }
+  if (IsBelowMinimum(chain)) {
+    sink({.status = {}, .stopped_by = PartResult::kMiss, .why = MissReason::kBelowMinimum});
+    return 0;
+  }
   return core_->Lookup(spec, std::move(sink));
 }
 OpId Client::Impl::Submit(const Chain& chain, const CallOptions& options, PlanDone sink) {
   CallSpec spec;
   if (Status status = Spec(chain, options, spec); !status.ok()) {
     sink({absl::Status(static_cast<absl::StatusCode>(status.code()), status.message())});
+    return 0;
+  }
+  if (IsBelowMinimum(chain)) {
+    sink({.status = {}, .stopped_by = PartResult::kMiss, .why = MissReason::kBelowMinimum});
     return 0;
   }
   return core_->Plan(spec, std::move(sink));
@@ -195,7 +221,11 @@ OpId Client::Impl::SubmitLoad(const Hit& hit, uint32_t first, std::span<const Pa
 OpId Client::Impl::SubmitFetch(const Chain& chain, std::span<const Page> pages, const CallOptions& options,
                                LoadDone sink) {
   CallSpec spec;
-  if (Status status = Spec(chain, options, spec); !status.ok()) {
+  Status status = Spec(chain, options, spec);
+  if (status.ok() && chain.grouped()) {
+    status = {Code::kInvalidArgument, "chain: layouts of several groups are planned, then loaded"};
+  }
+  if (!status.ok()) {
     sink({absl::Status(static_cast<absl::StatusCode>(status.code()), status.message()), 0, {}, 0});
     return 0;
   }
@@ -214,6 +244,17 @@ OpId Client::Impl::SubmitStore(const Chain& chain, uint32_t first, std::span<con
 CallId Client::Lookup(const Chain& chain, const CallOptions& options,
                       std::function<void(Status, uint32_t)> done) {
   Impl* impl = impl_.get();
+  if (chain.grouped()) {
+    return impl->Locked([&] {
+      return impl->SubmitGroups(
+          chain, options, /*lease=*/false, [impl, chain, done = std::move(done)](GroupPlanOutcome o) mutable {
+            const auto blocks = static_cast<uint32_t>(o.hit.tokens / chain.layout().block_tokens);
+            impl->Ready([done = std::move(done), blocks, status = LookupStatus(o.status, o.stopped_by)] {
+              if (done) done(status, blocks);
+            });
+          });
+    });
+  }
   return impl->Locked([&] {
     return impl->Submit(
         chain, options, LookupDone([impl, done = std::move(done)](const LookupOutcome& o) mutable {
@@ -227,6 +268,17 @@ CallId Client::Lookup(const Chain& chain, const CallOptions& options,
 
 CallId Client::Plan(const Chain& chain, const CallOptions& options, std::function<void(Status, Hit)> done) {
   Impl* impl = impl_.get();
+  if (chain.grouped()) {
+    return impl->Locked([&] {
+      return impl->SubmitGroups(
+          chain, options, /*lease=*/true, [impl, chain, done = std::move(done)](GroupPlanOutcome o) mutable {
+            const Status status = LookupStatus(o.status, o.stopped_by);
+            impl->Ready([done = std::move(done), status, hit = impl->MakeGroupHit(chain, std::move(o))] {
+              if (done) done(status, hit);
+            });
+          });
+    });
+  }
   return impl->Locked([&] {
     return impl->Submit(chain, options,
                         PlanDone([impl, chain, done = std::move(done)](const PlanOutcome& o) mutable {
@@ -278,8 +330,10 @@ CallId Client::Store(const Chain& chain, uint32_t first, std::span<const ConstPa
 }
 
 void Client::Release(const Hit& hit) {
-  if (hit.rep() == nullptr || hit.rep()->anchor != impl_->anchor_ || hit.rep()->plan == 0) return;
-  impl_->ReleasePlan(hit.rep()->plan);
+  if (hit.rep() == nullptr || hit.rep()->anchor != impl_->anchor_) return;
+  if (hit.rep()->plan != 0) impl_->ReleasePlan(hit.rep()->plan);
+  if (hit.rep()->tail_plan != 0) impl_->ReleasePlan(hit.rep()->tail_plan);
+  for (const PlanHandle more : hit.rep()->more_plans) impl_->ReleasePlan(more);
 }
 
 void Client::Cancel(CallId call) {

@@ -13,6 +13,7 @@
 #include "client/chain.h"
 #include "client/control/router_link.h"
 #include "client/core/client_core.h"
+#include "client/core/group_plan.h"
 #include "client/window.h"
 #include "core/clock.h"
 #include "core/mailbox.h"
@@ -34,6 +35,11 @@ struct Hit::Rep {
   Chain chain;
   uint32_t blocks = 0;
   PartResult stopped_by = PartResult::kMiss;
+  MissReason why = MissReason::kNone;
+  // Layouts of several groups.
+  std::vector<PlanHandle> more_plans;  // Sets of history groups behind the first, 0 where there is none.
+  PlanHandle tail_plan = 0;            // Of the last block of the hit.
+  HitDecision decision;
 };
 
 // Behind Client: the core under one mutex, the fds that tell when to poll, callbacks run outside of the lock.
@@ -84,7 +90,24 @@ struct Client::Impl {
   OpId SubmitStore(const Chain& chain, uint32_t first, std::span<const ConstPage> pages,
                    const CallOptions& options, StoreDone sink) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // Shorter than the smallest prefix that is looked for.
+  bool IsBelowMinimum(const Chain& chain) const {
+    return chain.rep() != nullptr &&
+           uint64_t{chain.blocks()} * chain.rep()->spec.block_tokens < options_.min_prefix_tokens;
+  }
   Hit MakeHit(const Chain& chain, const PlanOutcome& outcome);
+
+  // client_groups.cc: layouts of several groups.
+  static Status Share(const Chain& chain, const CallOptions& options, std::vector<GroupShare>& out);
+  OpId SubmitGroups(const Chain& chain, const CallOptions& options, bool lease, GroupPlanDone sink,
+                    bool probe = false) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Hit MakeGroupHit(const Chain& chain, GroupPlanOutcome outcome);
+  Result<GroupPlanOutcome> WaitForGroups(const Chain& chain, const CallOptions& options, bool lease)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  OpId SubmitLoadTail(const Hit& hit, const Page& page, const CallOptions& options, LoadDone sink)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  OpId SubmitStoreTail(const Chain& chain, uint64_t tokens, const ConstPage& page, const TailOptions& tail,
+                       const CallOptions& options, StoreDone sink) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Status ConnectRouter();  // The last step of Init.
   void OnNews();           // From the link's thread.
@@ -122,6 +145,7 @@ struct Client::Impl {
   std::vector<ConstSegment> const_segments_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint32_t> ends_ ABSL_GUARDED_BY(mutex_);
   std::vector<PartCoord> coords_ ABSL_GUARDED_BY(mutex_);
+  std::vector<uint32_t> coord_bytes_ ABSL_GUARDED_BY(mutex_);  // Of coords_; empty: one size.
 
   std::shared_ptr<ClientAnchor> anchor_;
   std::unique_ptr<RouterLink> link_;  // Last: its thread posts here until it is gone.

@@ -29,7 +29,58 @@ struct Waiter {
 
 }  // namespace
 
+Result<GroupPlanOutcome> Client::Impl::WaitForGroups(const Chain& chain, const CallOptions& options,
+                                                     bool lease) {
+  Waiter<GroupPlanOutcome> waiter{.impl = this};
+  Locked(
+      [&] {
+        return SubmitGroups(chain, options, lease, [w = &waiter](GroupPlanOutcome outcome) {
+          w->value = std::move(outcome);
+          w->Finish();
+        });
+      },
+      /*will_wait=*/true);
+  WaitFor(&waiter.done);
+  if (!waiter.value.status.ok()) return ToPublic(waiter.value.status);
+  return std::move(waiter.value);
+}
+
+LoadReport Client::LoadTailWait(const Hit& hit, const Page& page, const CallOptions& options) {
+  Waiter<LoadReport> waiter{.impl = impl_.get()};
+  impl_->Locked(
+      [&] {
+        return impl_->SubmitLoadTail(hit, page, options, [w = &waiter](const LoadOutcome& outcome) {
+          Take(outcome, w->value);
+          w->Finish();
+        });
+      },
+      /*will_wait=*/true);
+  impl_->WaitFor(&waiter.done);
+  return std::move(waiter.value);
+}
+
+StoreReport Client::StoreTailWait(const Chain& chain, uint64_t tokens, const ConstPage& page,
+                                  const TailOptions& tail, const CallOptions& options) {
+  Waiter<StoreReport> waiter{.impl = impl_.get()};
+  impl_->Locked(
+      [&] {
+        return impl_->SubmitStoreTail(chain, tokens, page, tail, options,
+                                      [w = &waiter](const StoreOutcome& outcome) {
+                                        Take(outcome, w->value);
+                                        w->Finish();
+                                      });
+      },
+      /*will_wait=*/true);
+  impl_->WaitFor(&waiter.done);
+  return std::move(waiter.value);
+}
+
 Result<uint32_t> Client::LookupWait(const Chain& chain, const CallOptions& options) {
+  if (chain.grouped()) {
+    const Result<GroupPlanOutcome> found = impl_->WaitForGroups(chain, options, /*lease=*/false);
+    if (!found.ok()) return found.status();
+    return static_cast<uint32_t>(found.value().hit.tokens / chain.layout().block_tokens);
+  }
   Waiter<LookupOutcome> waiter{.impl = impl_.get()};
   impl_->Locked(
       [&] {
@@ -45,6 +96,11 @@ Result<uint32_t> Client::LookupWait(const Chain& chain, const CallOptions& optio
 }
 
 Result<Hit> Client::PlanWait(const Chain& chain, const CallOptions& options) {
+  if (chain.grouped()) {
+    Result<GroupPlanOutcome> found = impl_->WaitForGroups(chain, options, /*lease=*/true);
+    if (!found.ok()) return found.status();
+    return impl_->MakeGroupHit(chain, std::move(found.value()));
+  }
   Waiter<PlanOutcome> waiter{.impl = impl_.get()};
   impl_->Locked(
       [&] {

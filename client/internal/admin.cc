@@ -163,6 +163,19 @@ absl::StatusOr<ProbeResult> Probe(Client& client, const Chain& chain, std::chron
           result.owners.push_back(placement.empty() ? ""
                                                     : placement.owners().owners[placement.Owner(run_key)].id);
         }
+        if (chain.grouped()) {
+          return impl.SubmitGroups(
+              chain, options, /*lease=*/false,
+              [&](const GroupPlanOutcome& o) {
+                outcome = {.status = o.status,
+                           .blocks = static_cast<uint32_t>(o.hit.tokens / chain.layout().block_tokens),
+                           .stopped_by = o.stopped_by,
+                           .why = o.why};
+                result.history_tokens = o.hit.history_tokens;
+                done = impl.finished_ = true;
+              },
+              /*probe=*/true);
+        }
         return impl.core_->Lookup(spec, [&](const LookupOutcome& o) {
           outcome = o;
           done = impl.finished_ = true;
@@ -172,6 +185,8 @@ absl::StatusOr<ProbeResult> Probe(Client& client, const Chain& chain, std::chron
   if (!status.ok()) return absl::Status(static_cast<absl::StatusCode>(status.code()), status.message());
   impl.WaitFor(&done);
   if (!outcome.status.ok()) return outcome.status;
+  result.why = outcome.why;
+  result.hit_tokens = uint64_t{outcome.blocks} * chain.layout().block_tokens;
   result.blocks = outcome.blocks;
   result.stopped_by = outcome.stopped_by;
   return result;

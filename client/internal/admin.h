@@ -38,6 +38,9 @@ std::vector<ConstSegment> MappedArenas(Client& client);
 struct ProbeResult {
   uint32_t blocks = 0;
   PartResult stopped_by = PartResult::kOk;
+  MissReason why = MissReason::kNone;
+  uint64_t hit_tokens = 0;          // By the hit rule, in layouts of several groups.
+  uint64_t history_tokens = 0;      // What the history alone would allow.
   std::vector<std::string> owners;  // One per block of the chain.
 };
 absl::StatusOr<ProbeResult> Probe(Client& client, const Chain& chain, std::chrono::milliseconds deadline);

@@ -54,7 +54,8 @@ struct ClientOptions {
   std::chrono::milliseconds lease_ttl{2000};  // At most 30 s.
   // Put window shared with nodes on this host; memory of AllocateBuffer.
   size_t window_bytes = size_t{64} << 20;
-  uint32_t breaker_failures = 5;  // Failures in a row that open a peer's breaker.
+  uint64_t min_prefix_tokens = 0;  // Prompts of fewer tokens are not looked for: a miss, "below_minimum".
+  uint32_t breaker_failures = 5;   // Failures in a row that open a peer's breaker.
   std::chrono::milliseconds breaker_retry{500};
   // How long a dead peer's blocks count as misses without asking.
   std::chrono::milliseconds negative_ttl{1000};
@@ -70,6 +71,28 @@ struct Layout {
   std::string dtype = "opaque";  // "bf16", "fp16", "e4m3", ...
   std::string geometry;          // Anything else that makes bytes differ, as the caller writes it.
   std::array<uint8_t, 32> compute_digest{};  // Model config, weights, quantisation.
+  // Layouts of several groups, windows and states (NamedLayout): their parts; part_bytes, slices, spans,
+  // dtype and geometry above mean nothing then. Owners: this and every chain of it.
+  std::shared_ptr<const struct GroupLayout> groups;
+};
+// A layout that comes with the library (`cistern layout list`), or a .textproto file. `scale` divides the
+// bytes of every part, for tests on small machines. NotFound names what there is.
+Result<Layout> NamedLayout(const std::string& name, uint32_t scale = 1);
+
+// One group of a layout, as results name it.
+struct LayoutGroup {
+  std::string name;
+  std::string family;  // "history", "window", "state" or "scratch".
+};
+std::vector<LayoutGroup> LayoutGroups(const Layout& layout);
+
+// One stored part of a page: pages hold their parts one after the other, in this order.
+struct PagePart {
+  uint32_t group = 0;
+  uint32_t slice = 0;
+  uint32_t span = 0;
+  uint32_t chunk = 0;  // Of a part above 4 MiB.
+  uint32_t bytes = 0;
 };
 
 // What besides tokens makes the bytes of a block, and of all after it, differ.
@@ -87,6 +110,7 @@ class Chain {
   Chain() = default;
   uint32_t blocks() const;
   const Layout& layout() const;
+  bool grouped() const { return layout().groups != nullptr; }
   std::array<uint8_t, 32> hash(uint32_t block) const;
   uint64_t fingerprint(uint32_t block) const;
   struct Rep;  // Internal.
@@ -123,6 +147,18 @@ struct CallOptions {
   std::chrono::milliseconds deadline{0};  // 0: ClientOptions::default_deadline.
   uint16_t slice_first = 0;               // The slices this reader or writer has; count 0 means all.
   uint16_t slice_count = 0;
+  // For layouts of several groups: what this rank has of the model. Ranks that do not fit the layout's slices
+  // and spans get a miss with the reason "parallelism".
+  uint32_t tp = 1, tp_rank = 0;
+  uint32_t layer_first = 0, layer_end = 0;  // Pipeline stage [first, end); end 0: all layers.
+  uint32_t dcp = 1, pcp = 1;                // Above 1: refused by name.
+  uint32_t align_tokens = 0;                // Plan, Lookup: hits are its multiples (the engine's block).
+  uint64_t max_tokens = 0;                  // ... and at most so long: prompt - 1. 0: the chain's length.
+};
+// A tail to store: where, and what it replaces.
+struct TailOptions {
+  bool junction = false;         // Two prompts were seen to part here: nothing replaces it.
+  uint64_t replaces_tokens = 0;  // The boundary this prompt went on from: its tail goes first now. 0: none.
 };
 
 // A hit: leading blocks that are cached, leased until released or the lease ends. Release it; dropping the
@@ -133,7 +169,12 @@ class Hit {
   uint32_t blocks() const;                  // Length of the hit in blocks; 0 is a miss.
   PageResult stopped_by() const;            // Why the next block did not count; kOk when the whole chain hit.
   std::string owner(uint32_t block) const;  // Node id that serves this block.
-  struct Rep;                               // Internal.
+  uint64_t tokens() const;         // Its length; what the hit rule allows of the history that is there.
+  uint64_t resume_tokens() const;  // Where the engine goes on: before that where the layout replays.
+  uint64_t history_tokens()
+      const;  // The hit there would be, were all tails there. Longer: prompts part there.
+  const char* miss_reason() const;  // Why it is not longer: "never_seen", "evicted", "no_tail", ...; "none".
+  struct Rep;                       // Internal.
   explicit Hit(std::shared_ptr<Rep> rep) : rep_(std::move(rep)) {}
   Rep* rep() const { return rep_.get(); }
 
@@ -190,6 +231,21 @@ class Client {
   // Stores blocks [first, first + pages.size()) of the chain; done when each is visible or refused.
   CallId Store(const Chain& chain, uint32_t first, std::span<const ConstPage> pages,
                const CallOptions& options, std::function<void(StoreReport)> done);
+  // Layouts of several groups. Load, Store and their pages are about the history groups that every hit needs;
+  // the calls below are about one other group, or about the tail (window and state) at a boundary. Parts of
+  // one page: of a block (tokens 0), or of the tail at `tokens`.
+  Result<std::vector<PagePart>> PageParts(const Chain& chain, const CallOptions& options,
+                                          uint64_t tokens = 0) const;
+  // The tail at the end of the hit into one page. OK only when all its parts are.
+  CallId LoadTail(const Hit& hit, const Page& page, const CallOptions& options,
+                  std::function<void(LoadReport)> done);
+  // The tail at a boundary of the chain, a multiple of its block. It is visible once all ranks' parts are
+  // here.
+  CallId StoreTail(const Chain& chain, uint64_t tokens, const ConstPage& page, const TailOptions& tail,
+                   const CallOptions& options, std::function<void(StoreReport)> done);
+  LoadReport LoadTailWait(const Hit& hit, const Page& page, const CallOptions& options = {});
+  StoreReport StoreTailWait(const Chain& chain, uint64_t tokens, const ConstPage& page,
+                            const TailOptions& tail, const CallOptions& options = {});
   void Release(const Hit& hit);
   // The call ends with kCancelled for what had not arrived; its memory is free when done has run.
   void Cancel(CallId call);

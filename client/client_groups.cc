@@ -1,0 +1,258 @@
+#include <utility>
+
+#include "cistern/client.h"
+#include "client/client_impl.h"
+#include "client/convert.h"
+#include "proto/layout_catalog.h"
+
+// Layouts of several groups: histories of several part sizes, windows and states.
+namespace cistern {
+
+Result<Layout> NamedLayout(const std::string& name, uint32_t scale) {
+  if (scale < 1 || scale > kLayoutScaleMax) {
+    return Status(Code::kInvalidArgument, "scale: " + std::to_string(scale) + " is not in [1, " +
+                                              std::to_string(kLayoutScaleMax) + "]");
+  }
+  absl::StatusOr<ShippedLayout> found = FindLayout(name);
+  if (!found.ok()) return ToPublic(found.status());
+  Layout out;
+  out.model = name;
+  out.block_tokens = found->layout.block_tokens;
+  out.groups = MakeGroupLayout(std::move(found->layout), scale);
+  if (out.groups->sets.empty()) {
+    return Status(Code::kInvalidArgument, "layout " + name + ": no history group; a hit ends on a history");
+  }
+  return out;
+}
+
+std::vector<LayoutGroup> LayoutGroups(const Layout& layout) {
+  if (layout.groups == nullptr) return {{"kv", "history"}};
+  std::vector<LayoutGroup> out;
+  for (const layout::Group& group : layout.groups->layout.groups) {
+    out.push_back({group.name, std::string(layout::FamilyName(group.family))});
+  }
+  return out;
+}
+
+uint64_t Hit::tokens() const {
+  if (rep_ == nullptr) return 0;
+  return rep_->chain.grouped() ? rep_->decision.tokens
+                               : uint64_t{rep_->blocks} * rep_->chain.layout().block_tokens;
+}
+uint64_t Hit::resume_tokens() const {
+  return rep_ != nullptr && rep_->chain.grouped() ? rep_->decision.resume_tokens : tokens();
+}
+uint64_t Hit::history_tokens() const {
+  return rep_ != nullptr && rep_->chain.grouped() ? rep_->decision.history_tokens : tokens();
+}
+const char* Hit::miss_reason() const {
+  return MissReasonName(rep_ == nullptr ? MissReason::kNeverSeen : rep_->why).data();
+}
+
+Status Client::Impl::Share(const Chain& chain, const CallOptions& options, std::vector<GroupShare>& out) {
+  absl::StatusOr<std::vector<GroupShare>> share =
+      ShareOf(chain.rep()->layout.groups->layout, {.tp = options.tp,
+                                                   .tp_rank = options.tp_rank,
+                                                   .layer_first = options.layer_first,
+                                                   .layer_end = options.layer_end,
+                                                   .dcp = options.dcp,
+                                                   .pcp = options.pcp});
+  if (!share.ok()) return ToPublic(share.status());
+  out = *std::move(share);
+  return {};
+}
+
+// Whether ranks fit is judged first: those that do not get a clean miss, without asking anybody.
+OpId Client::Impl::SubmitGroups(const Chain& chain, const CallOptions& options, bool lease,
+                                GroupPlanDone sink, bool probe) {
+  std::vector<GroupShare> share;
+  if (Status status = Share(chain, options, share); !status.ok()) {
+    GroupPlanOutcome miss;
+    miss.stopped_by = PartResult::kLayout;
+    miss.why = MissReason::kParallelism;
+    if (status.code() != Code::kFailedPrecondition) {
+      miss.status = absl::Status(static_cast<absl::StatusCode>(status.code()), status.message());
+    }
+    sink(std::move(miss));
+    return 0;
+  }
+  if (IsBelowMinimum(chain)) {
+    GroupPlanOutcome miss;
+    miss.stopped_by = PartResult::kMiss;
+    miss.why = MissReason::kBelowMinimum;
+    sink(std::move(miss));
+    return 0;
+  }
+  const GroupLayout& layout = *chain.rep()->layout.groups;
+  const uint64_t tokens = uint64_t{chain.blocks()} * layout.layout.block_tokens;
+  GroupPlanSpec spec;
+  spec.chain.layout = layout.id;
+  spec.chain.blocks = chain.rep()->keys;
+  spec.chain.keep = std::shared_ptr<const void>(chain.shared());
+  spec.layout = chain.rep()->layout.groups;
+  spec.caller_align_tokens = options.align_tokens;
+  spec.max_tokens = options.max_tokens == 0 ? tokens : std::min<uint64_t>(tokens, options.max_tokens);
+  spec.deadline = Nanos{options.deadline.count()} * kMillisecond;
+  if (spec.deadline == 0) spec.deadline = Nanos{options_.default_deadline.count()} * kMillisecond;
+  spec.lease = lease;
+  spec.probe = probe;
+  return PlanGroups(*core_, clock_, std::move(spec), std::move(sink));
+}
+
+Hit Client::Impl::MakeGroupHit(const Chain& chain, GroupPlanOutcome outcome) {
+  auto rep = std::make_shared<Hit::Rep>();
+  rep->anchor = anchor_;
+  rep->chain = chain;
+  rep->decision = outcome.hit;
+  rep->blocks = static_cast<uint32_t>(outcome.hit.tokens / chain.layout().block_tokens);
+  rep->stopped_by = outcome.stopped_by;
+  rep->why = outcome.why;
+  rep->tail_plan = outcome.tail;
+  if (!outcome.history.empty()) {
+    rep->plan = outcome.history.front();
+    rep->more_plans.assign(outcome.history.begin() + 1, outcome.history.end());
+  }
+  return Hit(std::move(rep));
+}
+
+namespace {
+
+// The parts of a page of this rank: of a block's history, or of the tail at `tokens`.
+Status PartsOf(const Chain& chain, const std::vector<GroupShare>& share, uint64_t tokens, StoredParts& out) {
+  const GroupLayout& layout = *chain.layout().groups;
+  if (tokens == 0) {
+    for (const uint32_t group : layout.sets.front().groups) {
+      AppendParts(layout.layout, group, share[group], 0, layout.scale, out);
+    }
+    return {};
+  }
+  const uint32_t block_tokens = layout.layout.block_tokens;
+  if (tokens % block_tokens != 0 || tokens / block_tokens > chain.blocks()) {
+    return {Code::kInvalidArgument, "tokens: " + std::to_string(tokens) + " is no boundary of a chain of " +
+                                        std::to_string(chain.blocks()) + " blocks of " +
+                                        std::to_string(block_tokens)};
+  }
+  if (!layout.has_tails) return {Code::kInvalidArgument, "tokens: the layout has no tails"};
+  out = TailParts(layout.layout, share, tokens, layout.scale);
+  if (out.coords.empty()) return {Code::kInvalidArgument, "layer_first: the stage has nothing of the tail"};
+  return {};
+}
+
+absl::Status ToAbsl(const Status& status) {
+  return {static_cast<absl::StatusCode>(status.code()), status.message()};
+}
+
+}  // namespace
+
+Result<std::vector<PagePart>> Client::PageParts(const Chain& chain, const CallOptions& options,
+                                                uint64_t tokens) const {
+  if (!chain.grouped()) return Status(Code::kInvalidArgument, "chain: not of a layout of several groups");
+  std::vector<GroupShare> share;
+  StoredParts parts;
+  if (Status status = Impl::Share(chain, options, share); !status.ok()) return status;
+  if (Status status = PartsOf(chain, share, tokens, parts); !status.ok()) return status;
+  std::vector<PagePart> out;
+  for (size_t i = 0; i < parts.coords.size(); ++i) {
+    const PartCoord& coord = parts.coords[i];
+    out.push_back({coord.group, coord.slice, coord.span & ((1u << kChunkShift) - 1),
+                   uint32_t{coord.span} >> kChunkShift, parts.bytes[i]});
+  }
+  return out;
+}
+
+OpId Client::Impl::SubmitLoadTail(const Hit& hit, const Page& page, const CallOptions& options,
+                                  LoadDone sink) {
+  Status status;
+  std::vector<GroupShare> share;
+  StoredParts parts;
+  const Hit::Rep* rep = hit.rep();
+  if (rep == nullptr || rep->anchor != anchor_ || rep->tail_plan == 0) {
+    status = {Code::kInvalidArgument, "hit: empty, without a tail, or of another client"};
+  } else if (status = Share(rep->chain, options, share); status.ok()) {
+    status = PartsOf(rep->chain, share, rep->decision.tokens, parts);
+  }
+  if (!status.ok()) {
+    sink({ToAbsl(status), 0, {}, 0});
+    return 0;
+  }
+  return core_->Load(rep->tail_plan, rep->blocks - 1, View({&page, 1}), parts.coords,
+                     Nanos{options.deadline.count()} * kMillisecond, std::move(sink));
+}
+
+OpId Client::Impl::SubmitStoreTail(const Chain& chain, uint64_t tokens, const ConstPage& page,
+                                   const TailOptions& tail, const CallOptions& options, StoreDone sink) {
+  Status status;
+  std::vector<GroupShare> share;
+  StoredParts parts;
+  if (!chain.grouped() || tokens == 0) {
+    status = {Code::kInvalidArgument, "chain: not of a layout of several groups, or no boundary"};
+  } else if (status = Share(chain, options, share); status.ok()) {
+    status = PartsOf(chain, share, tokens, parts);
+  }
+  if (!status.ok()) {
+    sink({ToAbsl(status), {}, 0});
+    return 0;
+  }
+  const GroupLayout& layout = *chain.layout().groups;
+  const uint32_t block_tokens = layout.layout.block_tokens;
+  const auto block = static_cast<uint32_t>(tokens / block_tokens - 1);
+  CallSpec spec;
+  spec.chain.layout = layout.id;
+  spec.chain.blocks = absl::MakeConstSpan(chain.rep()->keys).subspan(0, block + 1);
+  spec.chain.keep = std::shared_ptr<const void>(chain.shared());
+  spec.coords = parts.coords;
+  spec.coord_bytes = parts.bytes;
+  spec.tail_parts = static_cast<uint32_t>(layout.TailAt(tokens).coords.size());
+  spec.junction = tail.junction;
+  spec.deadline = Nanos{options.deadline.count()} * kMillisecond;
+  const uint64_t old = tail.replaces_tokens;
+  if (old == 0 || old % block_tokens != 0 || old >= tokens)
+    return core_->Store(spec, block, View({&page, 1}), std::move(sink));
+  // The older one goes only when the newer one is there.
+  const auto old_block = static_cast<uint32_t>(old / block_tokens - 1);
+  return core_->Store(
+      spec, block, View({&page, 1}),
+      [this, chain, spec, old_block, sink = std::move(sink)](const StoreOutcome& outcome) {
+        const bool there = outcome.status.ok() && !outcome.pages.empty() &&
+                           (outcome.pages[0] == PartResult::kOk || outcome.pages[0] == PartResult::kExists);
+        mutex_.AssertHeld();  // Callbacks of the core run under it.
+        if (there) core_->Supersede(spec.chain, old_block, chain.rep()->keys[old_block + 1].hash.Prefix64());
+        sink(outcome);
+      });
+}
+
+CallId Client::LoadTail(const Hit& hit, const Page& page, const CallOptions& options,
+                        std::function<void(LoadReport)> done) {
+  Impl* impl = impl_.get();
+  return impl->Locked([&] {
+    return impl->SubmitLoadTail(hit, page, options,
+                                [impl, done = std::move(done)](const LoadOutcome& o) mutable {
+                                  LoadReport report;
+                                  report.status = ToPublic(o.status);
+                                  report.bytes = o.bytes;
+                                  for (const PartResult r : o.pages) report.pages.push_back(ToPublic(r));
+                                  impl->Ready([done = std::move(done), report = std::move(report)]() mutable {
+                                    if (done) done(std::move(report));
+                                  });
+                                });
+  });
+}
+
+CallId Client::StoreTail(const Chain& chain, uint64_t tokens, const ConstPage& page, const TailOptions& tail,
+                         const CallOptions& options, std::function<void(StoreReport)> done) {
+  Impl* impl = impl_.get();
+  return impl->Locked([&] {
+    return impl->SubmitStoreTail(
+        chain, tokens, page, tail, options, [impl, done = std::move(done)](const StoreOutcome& o) mutable {
+          StoreReport report;
+          report.status = ToPublic(o.status);
+          report.bytes = o.bytes;
+          for (const PartResult r : o.pages) report.pages.push_back(ToPublic(r));
+          impl->Ready([done = std::move(done), report = std::move(report)]() mutable {
+            if (done) done(std::move(report));
+          });
+        });
+  });
+}
+
+}  // namespace cistern
