@@ -1,6 +1,8 @@
 #pragma once
 
+#include "cistern/client.h"
 #include "client/cli/options.h"
+#include "core/trace_reader.h"
 
 namespace cistern {
 
@@ -11,6 +13,9 @@ int RunDown(const CliOptions& options);
 int RunStatus(const CliOptions& options);
 int RunPeers(const CliOptions& options);
 int RunReplay(const CliOptions& options);
+// Replays in a layout of several groups, and what of it needs no cluster.
+int RunGroupReplay(const CliOptions& options, TraceReader& trace, Client& client, const Layout& layout);
+int RunReplayDry(const CliOptions& options, const Layout& layout);
 int RunBench(const CliOptions& options);
 int RunLookup(const CliOptions& options);
 int RunCalcEconomics(const CliOptions& options);

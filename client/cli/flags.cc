@@ -49,7 +49,20 @@ void AddReplay(CLI::App& app, CliOptions& out) {
   CLI::App* replay =
       app.add_subcommand("replay", "Drive the cluster with a request trace and check every byte");
   replay->add_option("FILE", out.replay.file, "Trace: JSON lines, plain or .zst")->required();
-  replay->add_option("--layout", out.replay.layout, "Layout of the blocks: plain");
+  CLI::Option* layout =
+      replay->add_option("--layout", out.replay.layout,
+                         "Layout of the blocks: plain (default), or a model's as in docs/layouts");
+  replay->add_option("--retention", out.replay.retention, "Tails kept: ends, junctions (default) or every:N")
+      ->needs(layout);
+  replay
+      ->add_option("--scale", out.replay.scale,
+                   "Divide the bytes of every part of the layout, for small machines")
+      ->check(CLI::Range(1u, kReplayScaleMax))
+      ->needs(layout);
+  replay
+      ->add_flag("--dry-run", out.replay.dry_run,
+                 "Only what each retention would hit and cost; needs no cluster")
+      ->needs(layout);
   replay->add_option("--block-tokens", out.replay.block_tokens, "Tokens a block (default: as the trace says)")
       ->check(CLI::Range(1u, 4096u));
   AddSize(replay, "--bytes-per-block", out.replay.bytes_per_block, kBlockBytesMin, kBlockBytesMax,
@@ -166,7 +179,7 @@ void AddLooks(CLI::App& app, CliOptions& out) {
   peers->add_option("--transport", out.transport, "Path to the nodes")
       ->check(CLI::IsMember({"auto", "map", "socket"}));
   CLI::App* lookup = app.add_subcommand("lookup", "How much of a prompt is cached, and where");
-  lookup->add_option("--layout", out.lookup.layout, "Layout of the blocks: plain");
+  lookup->add_option("--layout", out.lookup.layout, "Layout of the blocks: plain (default), or a model's");
   lookup->add_option("--tokens", out.lookup.tokens_file, "File of token ids; - is standard input")
       ->required();
   lookup->add_option("--block-tokens", out.lookup.block_tokens, "Tokens a block")

@@ -33,8 +33,10 @@ absl::StatusOr<std::string> ReadAll(const std::string& path) {
 
 int RunLookup(const CliOptions& options) {
   const LookupOptions& lookup = options.lookup;
-  if (const Status known = CheckLayoutName(lookup.layout); !known.ok())
-    return Fail(options.json, known.message());
+  const bool plain = lookup.layout.empty() || lookup.layout == "plain";
+  const Result<Layout> layout =
+      plain ? PlainLayout(lookup.block_tokens, lookup.bytes_per_block) : NamedLayout(lookup.layout);
+  if (!layout.ok()) return Fail(options.json, layout.status().message());
   const absl::StatusOr<std::string> text = ReadAll(lookup.tokens_file);
   if (!text.ok()) return Fail(options.json, Words(text.status()));
   const absl::StatusOr<std::vector<uint32_t>> tokens = ParseTokens(*text);
@@ -42,8 +44,7 @@ int RunLookup(const CliOptions& options) {
   Result<std::unique_ptr<Client>> client =
       ConnectClient(options, [](ClientOptions& o) { o.window_bytes = 0; });
   if (!client.ok()) return Fail(options.json, client.status().message());
-  const Result<Chain> chain =
-      client.value()->MakeChain(PlainLayout(lookup.block_tokens, lookup.bytes_per_block), *tokens);
+  const Result<Chain> chain = client.value()->MakeChain(layout.value(), *tokens);
   if (!chain.ok()) return Fail(options.json, chain.status().message());
 
   internal::ProbeResult found;
@@ -55,14 +56,19 @@ int RunLookup(const CliOptions& options) {
   Json out;
   out["tokens"] = tokens->size();
   out["blocks"] = chain.value().blocks();
-  out["hit_tokens"] = uint64_t{found.blocks} * lookup.block_tokens;
-  out["groups"] = Json::array({Json{{"name", "kv"}, {"family", "history"}, {"hit_blocks", found.blocks}}});
+  out["hit_tokens"] = found.hit_tokens;
+  if (!plain) out["history_tokens"] = found.history_tokens;
+  out["groups"] = Json::array();
+  for (const LayoutGroup& group : LayoutGroups(layout.value())) {
+    out["groups"].push_back(
+        Json{{"name", group.name}, {"family", group.family}, {"hit_blocks", found.blocks}});
+  }
   out["where"] = Json::array();
   for (uint32_t i = 0; i < found.blocks && i < found.owners.size(); ++i) {
     out["where"].push_back(Json{{"block", i}, {"node", found.owners[i]}, {"tier", "ram"}});
   }
   const bool whole = found.blocks == chain.value().blocks();
-  const std::string reason = whole ? "" : std::string(PartResultName(found.stopped_by));
+  const std::string reason = whole ? "" : std::string(MissReasonName(found.why));
   out["miss_reason"] = reason;
   std::string text_out = out["hit_tokens"].dump() + " of " + out["tokens"].dump() + " tokens cached (" +
                          std::to_string(found.blocks) + " of " + out["blocks"].dump() + " blocks)";

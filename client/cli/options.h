@@ -14,6 +14,7 @@ inline constexpr uint32_t kClusterNodesMax = 64;               // Processes that
 inline constexpr uint64_t kBlockBytesMin = 4096;               // Smallest --bytes-per-block.
 inline constexpr uint64_t kBlockBytesMax = uint64_t{4} << 20;  // One part a block, for now.
 inline constexpr uint32_t kBenchBatchMax = 16384;
+inline constexpr uint32_t kReplayScaleMax = 4096;  // Of --scale.
 
 struct UpOptions {
   uint32_t nodes = 0;       // Cache nodes; 0: what the folder has, or 2 for a new one.
@@ -30,13 +31,16 @@ struct UpOptions {
 };
 
 struct ReplayOptions {
-  std::string file;                  // Trace, plain or .zst.
-  std::string layout;                // Only "plain" for now; empty means it.
-  uint32_t block_tokens = 0;         // Tokens a block; 0: as the trace says.
-  uint64_t bytes_per_block = 65536;  // Bytes of a block, one part each.
-  uint64_t requests = 0;             // Only the first so many; 0: all.
-  double speed = 0;                  // Time factor by the trace's time stamps; 0: as fast as answers come.
-  bool verify = false;               // Compare every loaded byte.
+  std::string file;    // Trace, plain or .zst.
+  std::string layout;  // "plain" (empty means it), or a layout of several groups by its name.
+  std::string retention = "junctions";  // Where tails are kept, in layouts that have any.
+  uint32_t scale = 1;                   // Parts have 1 / scale of their bytes.
+  bool dry_run = false;                 // Only what the retention policies would hit and cost.
+  uint32_t block_tokens = 0;            // Tokens a block; 0: as the trace says.
+  uint64_t bytes_per_block = 65536;     // Bytes of a block, one part each.
+  uint64_t requests = 0;                // Only the first so many; 0: all.
+  double speed = 0;                     // Time factor by the trace's time stamps; 0: as fast as answers come.
+  bool verify = false;                  // Compare every loaded byte.
 };
 
 struct BenchOptions {

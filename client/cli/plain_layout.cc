@@ -12,11 +12,6 @@ Layout PlainLayout(uint32_t block_tokens, uint64_t block_bytes) {
   return layout;
 }
 
-Status CheckLayoutName(const std::string& name) {
-  if (name.empty() || name == "plain") return Status();
-  return Status(Code::kInvalidArgument, "there is no layout '" + name + "'; this version has: plain");
-}
-
 void AppendBlockTokens(uint64_t id, uint32_t block_tokens, std::vector<uint32_t>& tokens) {
   const size_t first = tokens.size();
   tokens.resize(first + block_tokens);

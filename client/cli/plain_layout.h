@@ -12,9 +12,6 @@ namespace cistern {
 // meaning.
 Layout PlainLayout(uint32_t block_tokens, uint64_t block_bytes);
 
-// InvalidArgument naming the layouts there are, unless `name` is empty or "plain".
-Status CheckLayoutName(const std::string& name);
-
 // Appends the tokens that stand for the block with this id: a function of the id alone, so equal ids of a
 // trace give equal prefixes.
 void AppendBlockTokens(uint64_t id, uint32_t block_tokens, std::vector<uint32_t>& tokens);

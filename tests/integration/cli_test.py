@@ -302,6 +302,27 @@ class Work(WithCluster):
         self.assertEqual((warm["hit_blocks"], warm["bytes_written"]), (13, 0))
         self.assertEqual(warm["groups"], [dict(name="kv", family="history", verified_parts=13, bytes_written=0)])
 
+    def test_replay_in_a_layout_with_a_state(self):
+        self.up("--nodes", 2, "--ram", "256M")
+        file = self.trace([[1, 2, 3, 4], [1, 2, 3, 4, 5], [1, 2, 7], [1, 2, 8]])
+        how = ("--layout", "qwen3-next", "--scale", "64", "--verify")
+        cold = self.ok("replay", file, *how, "--retention", "junctions")
+        # The second goes on from the first's end. The third leaves its way: the state there is kept, and the fourth finds it.
+        wanted = dict(hit_blocks=4 + 2, ideal_hit_blocks=4 + 2 + 2, wrong_parts=0, failed_parts=0, late_calls=0, tails_stored=5,
+                      junctions_stored=1)
+        self.assertEqual({k: cold[k] for k in wanted}, wanted)
+        self.assertEqual([(g["name"], g["family"]) for g in cold["groups"]], [("full", "history"), ("state", "state")])
+        self.assertTrue(all(g["verified_parts"] > 0 and g["bytes_written"] > 0 for g in cold["groups"]))
+        warm = self.ok("replay", file, *how)
+        self.assertEqual((warm["hit_ratio"], warm["bytes_written"], warm["wrong_parts"]), (1.0, 0, 0))
+        self.assertEqual(self.ok("replay", file, "--layout", "qwen3-next", "--scale", "63")["hit_blocks"], 4 + 2)
+        tokens = self.folder / "tokens"
+        tokens.write_text(" ".join(map(str, range(100))))
+        got = self.ok("lookup", "--tokens", tokens, "--layout", "qwen3-next")
+        self.assertEqual((got["blocks"], got["hit_tokens"], got["miss_reason"]), (6, 0, "never_seen"))
+        dry = self.ok("replay", file, "--layout", "qwen3-next", "--dry-run")
+        self.assertEqual([(r["retention"], r["tails"], r["junctions"]) for r in dry["rows"]], [("ends", 4, 0), ("junctions", 5, 1)])
+
     def test_a_broken_line_is_named_and_left_out(self):
         self.up("--nodes", 1, "--ram", "64M")
         file = self.trace([[i * 10, i * 10 + 1] for i in range(6)])
@@ -366,7 +387,7 @@ class Work(WithCluster):
         tokens = self.folder / "tokens"
         tokens.write_text(" ".join(map(str, range(40))))
         got = self.ok("lookup", "--tokens", tokens, "--layout", "plain")
-        self.assertEqual((got["tokens"], got["blocks"], got["hit_tokens"], got["where"], got["miss_reason"]), (40, 2, 0, [], "MISS"))
+        self.assertEqual((got["tokens"], got["blocks"], got["hit_tokens"], got["where"], got["miss_reason"]), (40, 2, 0, [], "never_seen"))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/cli/output.h"
+#include "client/cli/replay.h"
+
+namespace cistern {
+
+// What every replay says: DESIGN §12's fields, without its groups.
+Json ReplayTotalsJson(ReplayTotals& totals, const std::vector<std::pair<std::string, uint64_t>>& reasons);
+// The same as rows of a table.
+std::vector<std::vector<std::string>> ReplayTotalsRows(const Json& result, bool verified);
+
+}  // namespace cistern
