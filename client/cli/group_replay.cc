@@ -56,6 +56,8 @@ bool GroupReplay::Begin(const TraceRequest& request) {
   tokens_.clear();
   for (const uint64_t id : request.hash_ids) AppendBlockTokens(id, request.block_tokens, tokens_);
   prompt_tokens_ = tokens_.size();
+  whole_tokens_ =
+      std::min<uint64_t>(prompt_tokens_, request.input_tokens / request.block_tokens * request.block_tokens);
   Result<Chain> chain = client_.MakeChain(layout_, tokens_);
   Status status = chain.status();
   if (status.ok()) {
@@ -72,10 +74,13 @@ bool GroupReplay::Begin(const TraceRequest& request) {
 void GroupReplay::One(const TraceRequest& request) {
   ++totals_.requests;
   totals_.blocks += request.hash_ids.size();
-  for (const uint64_t id : request.hash_ids) {
-    if (!seen_.contains(id)) break;
-    ++totals_.ideal_hit_blocks;
-  }
+  const uint64_t whole =
+      std::min<uint64_t>(request.hash_ids.size(), request.input_tokens / request.block_tokens);
+  whole_.blocks += whole;
+  uint64_t ideal = 0;
+  while (ideal < request.hash_ids.size() && seen_.contains(request.hash_ids[ideal])) ++ideal;
+  totals_.ideal_hit_blocks += ideal;
+  whole_.ideal_hit_blocks += std::min(ideal, whole);
   seen_.insert(request.hash_ids.begin(), request.hash_ids.end());
   if (request.hash_ids.empty()) return;
   if (!Begin(request)) {
@@ -87,6 +92,7 @@ void GroupReplay::One(const TraceRequest& request) {
   Finished(begin, totals_.plan_us);
   const Hit hit = planned.ok() ? planned.value() : Hit();
   totals_.hit_blocks += hit.tokens() / request.block_tokens;
+  whole_.hit_blocks += std::min(whole, hit.tokens() / request.block_tokens);
   if (hit.tokens() < prompt_tokens_) CountReason(std::string("miss ") + hit.miss_reason());
   // An engine computes what is behind the first block that did not come, and all of it without the tail.
   uint32_t good = LoadHistory(request, hit);
@@ -207,8 +213,8 @@ void GroupReplay::StoreTails(const Hit& hit, uint64_t hit_tokens) {
   if (!layout_.groups->has_tails) return;
   ChooseTails(retention_,
               {.hit_tokens = hit_tokens,
-               .history_tokens = hit.history_tokens(),
-               .max_tokens = prompt_tokens_,
+               .history_tokens = std::min(hit.history_tokens(), whole_tokens_),
+               .max_tokens = whole_tokens_,
                .align_tokens = std::max(layout_.groups->align_tokens(), layout_.block_tokens)},
               wanted_);
   for (const WantedTail& tail : wanted_) {

@@ -23,9 +23,17 @@ struct GroupTotals {
   uint64_t bytes_written = 0;
 };
 
+// The blocks that prompts fill: what a hit can be in truth.
+struct WholeTotals {
+  uint64_t blocks = 0;
+  uint64_t ideal_hit_blocks = 0;  // Leading ones that an earlier prompt had.
+  uint64_t hit_blocks = 0;
+};
+
 // Replays a trace in a layout of several groups: per request find the hit by the hit rule, load and check the
 // history and the tail at its end, store the rest and the tails that the retention policy names. An id of the
-// trace counts as one whole block of its tokens, and as if one more token followed the last. Owner: the
+// trace counts as one whole block of its tokens, and as if one more token followed the last; but a prompt
+// ends with its last whole block, so that is where its tail is, and what WholeTotals counts. Owner: the
 // command; one thread.
 class GroupReplay {
  public:
@@ -44,6 +52,7 @@ class GroupReplay {
   ReplayTotals& totals() { return totals_; }
   const std::vector<GroupTotals>& groups() const { return groups_; }
   const std::vector<std::pair<std::string, uint64_t>>& reasons() const { return reasons_; }
+  const WholeTotals& whole() const { return whole_; }
   uint64_t tails_stored() const { return tails_stored_; }
   uint64_t junctions_stored() const { return junctions_stored_; }
 
@@ -71,6 +80,7 @@ class GroupReplay {
   CallOptions within_;
   Chain chain_;
   uint64_t prompt_tokens_ = 0;
+  uint64_t whole_tokens_ = 0;  // Of its whole blocks.
   std::vector<PagePart> block_parts_;
   size_t block_bytes_ = 0;
   std::vector<uint32_t> tokens_;
@@ -78,6 +88,7 @@ class GroupReplay {
   std::vector<GroupTotals> groups_;
   absl::flat_hash_set<uint64_t> seen_;
   ReplayTotals totals_;
+  WholeTotals whole_;
   uint64_t tails_stored_ = 0;
   uint64_t junctions_stored_ = 0;
   std::vector<std::pair<std::string, uint64_t>> reasons_;

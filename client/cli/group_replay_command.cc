@@ -14,11 +14,20 @@
 namespace cistern {
 namespace {
 
+double Ratio(uint64_t part, uint64_t of) {
+  return of == 0 ? 0.0 : Rounded(static_cast<double>(part) / static_cast<double>(of), 6);
+}
+
 Json GroupJson(GroupReplay& replay, const Layout& layout, const ReplayOptions& options) {
   Json out = ReplayTotalsJson(replay.totals(), replay.reasons());
   out["layout"] = layout.model;
   out["scale"] = options.scale;
   out["retention"] = options.retention;
+  const WholeTotals& whole = replay.whole();
+  out["whole_blocks"] = Json{{"blocks", whole.blocks},
+                             {"hit_blocks", whole.hit_blocks},
+                             {"hit_ratio", Ratio(whole.hit_blocks, whole.blocks)},
+                             {"ideal_hit_ratio", Ratio(whole.ideal_hit_blocks, whole.blocks)}};
   out["tails_stored"] = replay.tails_stored();
   out["junctions_stored"] = replay.junctions_stored();
   out["groups"] = Json::array();
@@ -31,8 +40,7 @@ Json GroupJson(GroupReplay& replay, const Layout& layout, const ReplayOptions& o
     all += group.bytes_written;
     if (group.group.family == "history") history += group.bytes_written;
   }
-  out["bytes_over_history"] =
-      history == 0 ? 0.0 : Rounded(static_cast<double>(all) / static_cast<double>(history), 6);
+  out["bytes_over_history"] = Ratio(all, history);
   return out;
 }
 
@@ -42,6 +50,9 @@ std::string GroupText(const Json& r, bool verified) {
   if (r["scale"] != 1) rows.push_back({"parts have 1 / of their bytes", r["scale"].dump()});
   rows.push_back(
       {"tails stored, of them junctions", r["tails_stored"].dump() + ", " + r["junctions_stored"].dump()});
+  rows.push_back({"hit ratio of whole blocks, ideal",
+                  FormatNumber(r["whole_blocks"]["hit_ratio"].get<double>()) + " of " +
+                      FormatNumber(r["whole_blocks"]["ideal_hit_ratio"].get<double>())});
   rows.push_back({"bytes written over history", r["bytes_over_history"].dump()});
   for (const Json& group : r["groups"]) {
     rows.push_back(
