@@ -236,6 +236,9 @@ void NodeShard::Handle(PeerId peer, const Peer& state, const InFrame& frame) {
     case FrameType::kNote:
       if (Allowed(peer, state, header, kRightWrite)) Note(peer, frame);
       return;
+    case FrameType::kAgree:
+      if (Allowed(peer, state, header, kRightRead)) Agree(peer, frame);
+      return;
     case FrameType::kStats:
       return SendStats(peer, frame);
     case FrameType::kDrop:

@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "cache_node/decision_table.h"
 #include "cache_node/lease_table.h"
 #include "cache_node/node_counters.h"
 #include "cache_node/node_options.h"
@@ -162,6 +163,7 @@ class NodeShard final : public TransportHandler {
   // node_shard_tails.cc
   void FillDetail(const InFrame& frame, const ScanResult& scan, ReplyDetail& detail);
   void Note(PeerId peer, const InFrame& frame);
+  void Agree(PeerId peer, const InFrame& frame);
 
   // node_shard_uses.cc
   // Into uses_. `leading` of slots_ are the request's first pairs; from `first_missing` on it lacks blocks.
@@ -196,6 +198,7 @@ class NodeShard final : public TransportHandler {
   RamTier ram_;        // Over arena_.
   LeaseTable leases_;  // Names slots of ram_.
   PutTable puts_;      // Names slots of ram_.
+  DecisionTable decisions_;
   std::optional<ClusterId> cluster_;
   uint64_t incarnation_ = 0;
   absl::flat_hash_map<PeerId, Peer> peers_;

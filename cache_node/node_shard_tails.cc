@@ -43,4 +43,18 @@ void NodeShard::Note(PeerId peer, const InFrame& frame) {
   }
 }
 
+void NodeShard::Agree(PeerId peer, const InFrame& frame) {
+  AgreeRequest request;
+  if (const absl::Status decoded = request.Decode(frame.body); !decoded.ok()) {
+    ++counters_.bad_frames;
+    return ReplyError(peer, frame.header.request_id, decoded);
+  }
+  const Nanos now = clock_.Now();
+  const DecisionTable::Decision decision = request.propose
+                                               ? decisions_.Propose(request.request, request.tokens, now)
+                                               : decisions_.Peek(request.request, now);
+  Reply(peer, FrameType::kAgreeReply, frame.header.request_id,
+        AgreeReply{.tokens = decision.tokens, .asked = decision.asked, .incarnation = incarnation_});
+}
+
 }  // namespace cistern

@@ -30,6 +30,8 @@ bool IsKnown(FrameType type) {
     case FrameType::kPutReply:
     case FrameType::kAbort:
     case FrameType::kNote:
+    case FrameType::kAgree:
+    case FrameType::kAgreeReply:
     case FrameType::kStats:
     case FrameType::kStatsReply:
     case FrameType::kDrop:

@@ -57,6 +57,8 @@ enum class FrameType : uint8_t {
   kPutReply = 23,
   kAbort = 24,  // No reply.
   kNote = 26,   // No reply. Only to nodes that have answered kFlagDetail.
+  kAgree = 28,  // Only to nodes that have answered kFlagDetail.
+  kAgreeReply = 29,
   kStats = 30,
   kStatsReply = 31,
   kDrop = 32,

@@ -162,6 +162,16 @@ void Make(Random& random, NoteRequest& m) {
   m.stranded.resize(random.Below(4));
   for (NoteRequest::Stranded& note : m.stranded) note = {random.Next(), random.Next()};
 }
+void Make(Random& random, AgreeRequest& m) {
+  Fill(random, m.request);
+  m.propose = random.Chance(0.5);
+  m.tokens = random.Next();
+}
+void Make(Random& random, AgreeReply& m) {
+  m.tokens = random.Next();
+  m.asked = R32(random);
+  m.incarnation = random.Next();
+}
 void Make(Random& random, DropReply& m) {
   m.dropped_parts = random.Next();
   m.kept_parts = random.Next();
@@ -218,6 +228,8 @@ std::vector<MessageKind> AllMessageKinds() {
           Kind<DropRequest>("drop"),
           Kind<DropReply>("drop_reply"),
           Kind<NoteRequest>("note"),
+          Kind<AgreeRequest>("agree"),
+          Kind<AgreeReply>("agree_reply"),
           Extended<ChainRequest>("chain_request", "chain_request+"),
           Extended<LookupReply>("lookup_reply", "lookup_reply+"),
           Extended<PlanReply>("plan_reply", "plan_reply+")};

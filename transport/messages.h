@@ -218,6 +218,22 @@ struct NoteRequest {
   void Encode(Bytes& out) const;
   absl::Status Decode(ByteView body);
 };
+// AGREE: how many tokens a request hits, one answer for all its ranks (F50). The shard that owns the chain's
+// first run remembers the first proposal.
+struct AgreeRequest {
+  BlockHash request;     // Names request and chain.
+  bool propose = false;  // False: only asks.
+  uint64_t tokens = 0;
+  void Encode(Bytes& out) const;
+  absl::Status Decode(ByteView body);
+};
+struct AgreeReply {
+  uint64_t tokens = 0;
+  uint32_t asked = 0;  // Ranks that have proposed; 0: nothing is remembered.
+  uint64_t incarnation = 0;
+  void Encode(Bytes& out) const;
+  absl::Status Decode(ByteView body);
+};
 // STATS has no body; STATS_REPLY's body is a serialised cistern.proto.NodeStats.
 
 }  // namespace cistern

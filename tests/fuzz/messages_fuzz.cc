@@ -25,10 +25,10 @@ void Check(ByteView body) {
 
 using Checker = void (*)(ByteView);
 constexpr Checker kCheckers[] = {
-    Check<Hello>,       Check<HelloAck>,    Check<Refused>,     Check<ChainRequest>,
-    Check<LookupReply>, Check<PlanReply>,   Check<ReadRequest>, Check<RenewRequest>,
-    Check<RenewReply>,  Check<IdList>,      Check<OfferReply>,  Check<PutRequest>,
-    Check<PutReply>,    Check<DropRequest>, Check<DropReply>,   Check<NoteRequest>};
+    Check<Hello>,       Check<HelloAck>,     Check<Refused>,      Check<ChainRequest>, Check<LookupReply>,
+    Check<PlanReply>,   Check<ReadRequest>,  Check<RenewRequest>, Check<RenewReply>,   Check<IdList>,
+    Check<OfferReply>,  Check<PutRequest>,   Check<PutReply>,     Check<DropRequest>,  Check<DropReply>,
+    Check<NoteRequest>, Check<AgreeRequest>, Check<AgreeReply>};
 constexpr size_t kCheckerCount = sizeof kCheckers / sizeof kCheckers[0];
 
 template <typename Message>
@@ -93,6 +93,8 @@ void FuzzSeeds(const std::function<void(const std::string&, const std::string&)>
   note.superseded.resize(1);
   note.stranded.resize(2);
   add("note", Seed(15, note));
+  add("agree", Seed(16, AgreeRequest{.request = {}, .propose = true, .tokens = 512}));
+  add("agree_reply", Seed(17, AgreeReply{.tokens = 512, .asked = 3, .incarnation = 1}));
   chain.coord_bytes = {65536, 4096};
   chain.junction = true;
   add("chain_request_sizes", Seed(3, chain));
