@@ -45,12 +45,10 @@ const char* PageResultName(PageResult result) {
 }
 
 Hit::Rep::~Rep() {
-  if (anchor == nullptr || (plan == 0 && more_plans.empty())) return;
+  if (anchor == nullptr || (plan == 0 && more_plans.empty() && tail_plan == 0)) return;
   absl::MutexLock lock(&anchor->mutex);
   if (anchor->client == nullptr) return;
-  anchor->client->ReleasePlan(plan);
-  if (tail_plan != 0) anchor->client->ReleasePlan(tail_plan);
-  for (const PlanHandle more : more_plans) anchor->client->ReleasePlan(more);
+  anchor->client->ReleaseHit(*this);
 }
 uint32_t Hit::blocks() const { return rep_ == nullptr ? 0 : rep_->blocks; }
 PageResult Hit::stopped_by() const {
@@ -171,9 +169,16 @@ Hit Client::Impl::MakeHit(const Chain& chain, const PlanOutcome& outcome) {
   return Hit(std::move(rep));
 }
 
-void Client::Impl::ReleasePlan(PlanHandle plan) {
+void Client::Impl::ReleaseHit(Hit::Rep& rep) {
   absl::MutexLock lock(&mutex_);
-  core_->Release(plan);
+  *rep.over = true;
+  if (std::exchange(rep.released, true)) return;
+  GroupPlanOutcome plans;
+  plans.history = rep.more_plans;
+  plans.history.push_back(rep.plan);
+  plans.tail = rep.tail_plan;
+  plans.asked = rep.asked;
+  ReleaseGroups(*core_, plans, rep.first_block(), rep.request, rep.ranks);
 }
 
 // Each submission below has two forms of the same: `sink` takes the core's outcome under the lock.
@@ -209,6 +214,11 @@ OpId Client::Impl::SubmitLoad(const Hit& hit, uint32_t first, std::span<const Pa
   } else if (pages.empty()) {
     sink({});
     return 0;
+  } else if (hit.rep()->plan == 0 && first + pages.size() <= hit.rep()->blocks) {
+    // What the ranks agreed on was gone before this one could lease it (F50).
+    const std::vector<PartResult> lost(pages.size(), PartResult::kLeaseExpired);
+    sink({{}, static_cast<uint32_t>(pages.size()), lost, 0});
+    return 0;
   } else {
     status = Coords(hit.rep()->chain, options);
   }
@@ -220,11 +230,9 @@ OpId Client::Impl::SubmitLoad(const Hit& hit, uint32_t first, std::span<const Pa
 }
 OpId Client::Impl::SubmitFetch(const Chain& chain, std::span<const Page> pages, const CallOptions& options,
                                LoadDone sink) {
+  if (chain.grouped()) return SubmitFetchGroups(chain, pages, options, std::move(sink));
   CallSpec spec;
   Status status = Spec(chain, options, spec);
-  if (status.ok() && chain.grouped()) {
-    status = {Code::kInvalidArgument, "chain: layouts of several groups are planned, then loaded"};
-  }
   if (!status.ok()) {
     sink({absl::Status(static_cast<absl::StatusCode>(status.code()), status.message()), 0, {}, 0});
     return 0;
@@ -268,15 +276,23 @@ CallId Client::Lookup(const Chain& chain, const CallOptions& options,
 
 CallId Client::Plan(const Chain& chain, const CallOptions& options, std::function<void(Status, Hit)> done) {
   Impl* impl = impl_.get();
-  if (chain.grouped()) {
-    return impl->Locked([&] {
-      return impl->SubmitGroups(
-          chain, options, /*lease=*/true, [impl, chain, done = std::move(done)](GroupPlanOutcome o) mutable {
-            const Status status = LookupStatus(o.status, o.stopped_by);
-            impl->Ready([done = std::move(done), status, hit = impl->MakeGroupHit(chain, std::move(o))] {
-              if (done) done(status, hit);
-            });
-          });
+  if (Impl::PlansGroups(chain, options)) {
+    const Hit known = impl->KnownHit(chain, options);  // Outside of the lock: it may be the last copy.
+    return impl->Locked([&]() -> OpId {
+      if (known.rep() != nullptr) {
+        impl->Ready([done = std::move(done), known] {
+          if (done) done({}, known);
+        });
+        return 0;
+      }
+      return impl->SubmitGroups(chain, options, /*lease=*/true,
+                                [impl, chain, options, done = std::move(done)](GroupPlanOutcome o) mutable {
+                                  const Status status = LookupStatus(o.status, o.stopped_by);
+                                  impl->Ready([done = std::move(done), status,
+                                               hit = impl->MakeGroupHit(chain, std::move(o), options)] {
+                                    if (done) done(status, hit);
+                                  });
+                                });
     });
   }
   return impl->Locked([&] {
@@ -331,9 +347,7 @@ CallId Client::Store(const Chain& chain, uint32_t first, std::span<const ConstPa
 
 void Client::Release(const Hit& hit) {
   if (hit.rep() == nullptr || hit.rep()->anchor != impl_->anchor_) return;
-  if (hit.rep()->plan != 0) impl_->ReleasePlan(hit.rep()->plan);
-  if (hit.rep()->tail_plan != 0) impl_->ReleasePlan(hit.rep()->tail_plan);
-  for (const PlanHandle more : hit.rep()->more_plans) impl_->ReleasePlan(more);
+  impl_->ReleaseHit(*hit.rep());
 }
 
 void Client::Cancel(CallId call) {

@@ -66,7 +66,10 @@ Status Client::Impl::Share(const Chain& chain, const CallOptions& options, std::
 OpId Client::Impl::SubmitGroups(const Chain& chain, const CallOptions& options, bool lease,
                                 GroupPlanDone sink, bool probe) {
   std::vector<GroupShare> share;
-  if (Status status = Share(chain, options, share); !status.ok()) {
+  std::optional<BlockHash> request;
+  Status status = lease ? NameRequest(chain, options, request) : Status();
+  if (status.ok() && chain.grouped()) status = Share(chain, options, share);
+  if (!status.ok()) {
     GroupPlanOutcome miss;
     miss.stopped_by = PartResult::kLayout;
     miss.why = MissReason::kParallelism;
@@ -83,13 +86,15 @@ OpId Client::Impl::SubmitGroups(const Chain& chain, const CallOptions& options, 
     sink(std::move(miss));
     return 0;
   }
-  const GroupLayout& layout = *chain.rep()->layout.groups;
+  const std::shared_ptr<const GroupLayout> groups = GroupsOf(chain);
+  const GroupLayout& layout = *groups;
   const uint64_t tokens = uint64_t{chain.blocks()} * layout.layout.block_tokens;
   GroupPlanSpec spec;
   spec.chain.layout = layout.id;
   spec.chain.blocks = chain.rep()->keys;
   spec.chain.keep = std::shared_ptr<const void>(chain.shared());
-  spec.layout = chain.rep()->layout.groups;
+  spec.layout = groups;
+  spec.request = request;
   spec.caller_align_tokens = options.align_tokens;
   spec.max_tokens = options.max_tokens == 0 ? tokens : std::min<uint64_t>(tokens, options.max_tokens);
   spec.deadline = Nanos{options.deadline.count()} * kMillisecond;
@@ -99,7 +104,7 @@ OpId Client::Impl::SubmitGroups(const Chain& chain, const CallOptions& options, 
   return PlanGroups(*core_, clock_, std::move(spec), std::move(sink));
 }
 
-Hit Client::Impl::MakeGroupHit(const Chain& chain, GroupPlanOutcome outcome) {
+Hit Client::Impl::MakeGroupHit(const Chain& chain, GroupPlanOutcome outcome, const CallOptions& options) {
   auto rep = std::make_shared<Hit::Rep>();
   rep->anchor = anchor_;
   rep->chain = chain;
@@ -112,7 +117,13 @@ Hit Client::Impl::MakeGroupHit(const Chain& chain, GroupPlanOutcome outcome) {
     rep->plan = outcome.history.front();
     rep->more_plans.assign(outcome.history.begin() + 1, outcome.history.end());
   }
-  return Hit(std::move(rep));
+  if (options.request_id.empty() || !NameRequest(chain, options, rep->request).ok())
+    return Hit(std::move(rep));
+  rep->ranks = options.ranks;
+  rep->asked = outcome.asked;
+  Hit hit(std::move(rep));
+  if (outcome.status.ok() && !outcome.lost) requests_.Put(*hit.rep()->request, hit);
+  return hit;
 }
 
 namespace {
@@ -158,6 +169,13 @@ Result<std::vector<PagePart>> Client::PageParts(const Chain& chain, const CallOp
                    uint32_t{coord.span} >> kChunkShift, parts.bytes[i]});
   }
   return out;
+}
+
+Status Client::Impl::TailPartsOf(const Chain& chain, const CallOptions& options, uint64_t tokens,
+                                 StoredParts& out) {
+  std::vector<GroupShare> share;
+  if (Status status = Share(chain, options, share); !status.ok()) return status;
+  return PartsOf(chain, share, tokens, out);
 }
 
 OpId Client::Impl::SubmitLoadTail(const Hit& hit, const Page& page, const CallOptions& options,

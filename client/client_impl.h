@@ -14,6 +14,7 @@
 #include "client/control/router_link.h"
 #include "client/core/client_core.h"
 #include "client/core/group_plan.h"
+#include "client/request_cache.h"
 #include "client/window.h"
 #include "core/clock.h"
 #include "core/mailbox.h"
@@ -40,6 +41,14 @@ struct Hit::Rep {
   std::vector<PlanHandle> more_plans;  // Sets of history groups behind the first, 0 where there is none.
   PlanHandle tail_plan = 0;            // Of the last block of the hit.
   HitDecision decision;
+  // Of a request whose ranks take one answer.
+  std::optional<BlockHash> request;
+  uint32_t ranks = 1;
+  uint32_t asked = 0;
+  bool released = false;  // Under the client's lock.
+  // Released, or found lost: nobody gets it again. Owners: this, and a recheck under way.
+  std::shared_ptr<std::atomic<bool>> over = std::make_shared<std::atomic<bool>>(false);
+  BlockHash first_block() const;
 };
 
 // Behind Client: the core under one mutex, the fds that tell when to poll, callbacks run outside of the lock.
@@ -69,7 +78,7 @@ struct Client::Impl {
   void Ready(std::function<void()> callback) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     ready_.push_back(std::move(callback));
   }
-  void ReleasePlan(PlanHandle plan) ABSL_LOCKS_EXCLUDED(mutex_);
+  void ReleaseHit(Hit::Rep& rep) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Pages into the core's flat form (scratch, valid until the next call).
   PageView View(std::span<const Page> pages) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -101,13 +110,34 @@ struct Client::Impl {
   static Status Share(const Chain& chain, const CallOptions& options, std::vector<GroupShare>& out);
   OpId SubmitGroups(const Chain& chain, const CallOptions& options, bool lease, GroupPlanDone sink,
                     bool probe = false) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Hit MakeGroupHit(const Chain& chain, GroupPlanOutcome outcome);
+  Hit MakeGroupHit(const Chain& chain, GroupPlanOutcome outcome, const CallOptions& options);
   Result<GroupPlanOutcome> WaitForGroups(const Chain& chain, const CallOptions& options, bool lease)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  static Status TailPartsOf(const Chain& chain, const CallOptions& options, uint64_t tokens,
+                            StoredParts& out);
   OpId SubmitLoadTail(const Hit& hit, const Page& page, const CallOptions& options, LoadDone sink)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   OpId SubmitStoreTail(const Chain& chain, uint64_t tokens, const ConstPage& page, const TailOptions& tail,
                        const CallOptions& options, StoreDone sink) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // client_fetch.cc
+  struct GroupFetch;
+  OpId SubmitFetchGroups(const Chain& chain, std::span<const Page> pages, const CallOptions& options,
+                         LoadDone sink) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LoadFetched(const std::shared_ptr<GroupFetch>& fetch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FinishFetch(GroupFetch& fetch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // client_request.cc: one answer for all ranks of a request.
+  static bool PlansGroups(const Chain& chain, const CallOptions& options) {
+    return chain.grouped() || !options.request_id.empty();
+  }
+  // All parts of a chain's blocks: what ranks of one request have to agree on.
+  static std::shared_ptr<const GroupLayout> GroupsOf(const Chain& chain);
+  // What this client has told before of the same request. Never under the client's lock.
+  Hit KnownHit(const Chain& chain, const CallOptions& options);
+  static Status NameRequest(const Chain& chain, const CallOptions& options, std::optional<BlockHash>& out);
+  OpId SubmitRecheck(const Hit& hit, const CallOptions& options, RecheckDone sink)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Status ConnectRouter();  // The last step of Init.
   void OnNews();           // From the link's thread.
@@ -147,6 +177,7 @@ struct Client::Impl {
   std::vector<PartCoord> coords_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint32_t> coord_bytes_ ABSL_GUARDED_BY(mutex_);  // Of coords_; empty: one size.
 
+  RequestCache requests_;
   std::shared_ptr<ClientAnchor> anchor_;
   std::unique_ptr<RouterLink> link_;  // Last: its thread posts here until it is gone.
 };

@@ -75,6 +75,20 @@ StoreReport Client::StoreTailWait(const Chain& chain, uint64_t tokens, const Con
   return std::move(waiter.value);
 }
 
+PageResult Client::RecheckWait(const Hit& hit, const CallOptions& options) {
+  Waiter<PartResult> waiter{.impl = impl_.get()};
+  impl_->Locked(
+      [&] {
+        return impl_->SubmitRecheck(hit, options, [w = &waiter](PartResult result) {
+          w->value = result;
+          w->Finish();
+        });
+      },
+      /*will_wait=*/true);
+  impl_->WaitFor(&waiter.done);
+  return ToPublic(waiter.value);
+}
+
 Result<uint32_t> Client::LookupWait(const Chain& chain, const CallOptions& options) {
   if (chain.grouped()) {
     const Result<GroupPlanOutcome> found = impl_->WaitForGroups(chain, options, /*lease=*/false);
@@ -96,10 +110,11 @@ Result<uint32_t> Client::LookupWait(const Chain& chain, const CallOptions& optio
 }
 
 Result<Hit> Client::PlanWait(const Chain& chain, const CallOptions& options) {
-  if (chain.grouped()) {
+  if (Impl::PlansGroups(chain, options)) {
+    if (Hit known = impl_->KnownHit(chain, options); known.rep() != nullptr) return known;
     Result<GroupPlanOutcome> found = impl_->WaitForGroups(chain, options, /*lease=*/true);
     if (!found.ok()) return found.status();
-    return impl_->MakeGroupHit(chain, std::move(found.value()));
+    return impl_->MakeGroupHit(chain, std::move(found.value()), options);
   }
   Waiter<PlanOutcome> waiter{.impl = impl_.get()};
   impl_->Locked(

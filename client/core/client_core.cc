@@ -236,6 +236,22 @@ void ClientCore::Release(PlanHandle handle) {
   impl_->FlushReleases();
 }
 
+void ClientCore::Forget(PlanHandle handle) {
+  PlanState* plan = impl_->FindPlan(handle);
+  if (plan == nullptr) return;
+  for (uint32_t i = 0; i < plan->set_count; ++i) plan->sets[i].plan_id = 0;
+  Release(handle);
+}
+
+OpId ClientCore::Agree(const BlockHash& first_block, const AgreeRequest& request, Nanos deadline,
+                       AgreeDone done) {
+  return impl_->StartAgree(first_block, request, deadline, std::move(done));
+}
+
+OpId ClientCore::Recheck(PlanHandle plan, Nanos deadline, RecheckDone done) {
+  return impl_->StartRecheck(plan, deadline, std::move(done));
+}
+
 void ClientCore::Supersede(const ChainView& chain, uint32_t block, uint64_t successor) {
   impl_->NoteSuperseded(chain, block, successor);
   impl_->FlushNotes();

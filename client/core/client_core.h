@@ -56,6 +56,13 @@ class ClientCore {
   // The chain has a newer tail than the one at the end of `block`, and goes on with a block whose hash begins
   // with `successor`: tells its owner, who lets the older one go first unless prompts part there. No answer.
   void Supersede(const ChainView& chain, uint32_t block, uint64_t successor);
+  // One answer for all ranks of a request (F50): proposes a hit's length to the owner of the chain's first
+  // run, or only asks; the first proposal is everybody's answer.
+  OpId Agree(const BlockHash& first_block, const AgreeRequest& request, Nanos deadline, AgreeDone done);
+  // Renews the plan's leases and tells whether it still holds: kOk, kLeaseExpired, kPeerGone, ...
+  OpId Recheck(PlanHandle plan, Nanos deadline, RecheckDone done);
+  // Gives the plan up without telling its owners: its leases end by themselves.
+  void Forget(PlanHandle plan);
   // Ends the call with kCancelled for what had not arrived; its memory is free once done has run.
   void Cancel(OpId op);
 

@@ -142,7 +142,13 @@ struct ClientCore::Impl final : public TransportHandler {
   // core_admin.cc
   OpId StartAdmin(std::string_view node, uint32_t shard, FrameType type, const DropRequest* drop,
                   Nanos deadline, AdminDone done);
+  OpId SendAdmin(Operation& op, FrameType type, ClientPeer& peer);  // One request with admin_body.
   void AdvanceAdmin(Operation& op);
+
+  // core_agree.cc
+  OpId StartAgree(const BlockHash& first_block, const AgreeRequest& request, Nanos deadline, AgreeDone done);
+  OpId StartRecheck(PlanHandle handle, Nanos deadline, RecheckDone done);
+  void AdvanceRecheck(Operation& op);
 
   ClientCoreOptions options_;
   Clock& clock_;

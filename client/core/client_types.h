@@ -106,6 +106,14 @@ struct AdminOutcome {
   absl::Status status;                  // Why not, for people.
   ByteView body;
 };
+// What all ranks of a request take for its hit.
+struct AgreeOutcome {
+  PartResult result = PartResult::kOk;  // Not kOk: nobody could be asked.
+  uint64_t tokens = 0;
+  uint32_t asked = 0;  // Ranks that have proposed so far.
+};
+using AgreeDone = std::function<void(const AgreeOutcome&)>;
+using RecheckDone = std::function<void(PartResult)>;
 using LookupDone = std::function<void(const LookupOutcome&)>;
 using PlanDone = std::function<void(const PlanOutcome&)>;
 using LoadDone = std::function<void(const LoadOutcome&)>;

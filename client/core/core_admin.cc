@@ -20,16 +20,20 @@ OpId ClientCore::Impl::StartAdmin(std::string_view node, uint32_t shard, FrameTy
     Refuse([status, done = std::move(done)] { done({PartResult::kPeerGone, status, {}}); });
     return 0;
   }
-  op->admin_type = type;
   op->admin_done = std::move(done);
   if (drop != nullptr) drop->Encode(op->admin_body);
-  const OpId id = op->id;
-  op->admin_result = Admit(*peer);
-  Request* request = op->admin_result == PartResult::kOk ? NewRequest(op, type, 0, *peer) : nullptr;
+  return SendAdmin(*op, type, *peer);
+}
+
+OpId ClientCore::Impl::SendAdmin(Operation& op, FrameType type, ClientPeer& peer) {
+  op.admin_type = type;
+  const OpId id = op.id;
+  op.admin_result = Admit(peer);
+  Request* request = op.admin_result == PartResult::kOk ? NewRequest(&op, type, 0, peer) : nullptr;
   if (request == nullptr) {
-    if (op->admin_result == PartResult::kOk) op->admin_result = PartResult::kBusy;
-    AdvanceAdmin(*op);
-  } else if (peer->state == PeerState::kUp) {
+    if (op.admin_result == PartResult::kOk) op.admin_result = PartResult::kBusy;
+    AdvanceAdmin(op);
+  } else if (peer.state == PeerState::kUp) {
     Transmit(*request);
   }
   Pump();

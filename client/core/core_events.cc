@@ -125,6 +125,7 @@ PartResult ClientCore::Impl::DecodeReply(Operation& op, Request& request, const 
     }
     case FrameType::kStatsReply:
     case FrameType::kDropReply:
+    case FrameType::kAgreeReply:
       op.admin_body.assign(body.begin(), body.end());
       return PartResult::kOk;
     default:
@@ -189,7 +190,10 @@ void ClientCore::Impl::OnRenewReply(Request& request, ByteView body) {
   PartSet& set = request.op->SetAt(request.index);
   RenewReply reply;
   set.renewing = false;
-  if (!reply.Decode(body).ok() || reply.result != PartResult::kOk) return;  // The lease ends when it ends.
+  if (!reply.Decode(body).ok() || reply.result != PartResult::kOk) {
+    request.op->admin_result = PartResult::kLeaseExpired;  // Of a recheck; else the lease ends when it ends.
+    return;
+  }
   set.lease_end = std::max(
       set.lease_end, request.sent_at + std::min<Nanos>(Nanos{reply.ttl_ms} * kMillisecond, kLeaseTtlMax));
 }

@@ -83,6 +83,8 @@ void ClientCore::Impl::Advance(Operation& op) {
       return AdvanceStore(op);
     case OpKind::kAdmin:
       return AdvanceAdmin(op);
+    case OpKind::kRecheck:
+      return AdvanceRecheck(op);
     case OpKind::kNone:
       return;
   }
@@ -172,6 +174,7 @@ void ClientCore::Impl::Deliver(Operation& op) {
     case OpKind::kStore:
       return std::exchange(op.store_done, nullptr)({op.status, op.results, op.bytes});
     case OpKind::kAdmin:
+    case OpKind::kRecheck:
       return std::exchange(op.admin_done, nullptr)({op.admin_result, op.status, op.admin_body});
     case OpKind::kNone:
       return;

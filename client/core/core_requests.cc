@@ -174,6 +174,7 @@ void ClientCore::Impl::FailRequest(Request& request, PartResult why) {
     ApplyPutReply(*op, index, {}, why);
   } else if (type == FrameType::kRenew) {
     op->SetAt(index).renewing = false;
+    op->admin_result = why;
   } else if (op->kind == OpKind::kAdmin) {
     op->admin_result = why;
   } else {

@@ -28,20 +28,63 @@ struct Call {
   std::vector<GroupLoad> loads;
   GroupPlanOutcome out;
   MissReason tail_why = MissReason::kNoTail;
+  // What the ranks of a request agreed on.
+  std::optional<uint64_t> agreed;
+  std::vector<PlanHandle> before;  // Plans of the hit that this rank had found by itself.
 };
 using CallPtr = std::shared_ptr<Call>;
 
-void Finish(Call& call) {
-  if (call.out.hit.tokens == 0) {
-    for (PlanHandle& plan : call.out.history) {
-      if (plan != 0) call.core.Release(plan);
-      plan = 0;
-    }
+void Propose(const CallPtr& call);
+void Decide(const CallPtr& call);
+OpId AskSets(const CallPtr& call);
+
+void LetGo(Call& call, std::vector<PlanHandle>& plans) {
+  for (PlanHandle& plan : plans) {
+    if (plan != 0) call.core.Release(plan);
+    plan = 0;
   }
-  call.done(std::move(call.out));
 }
 
-void Decide(const CallPtr& call);
+void Finish(const CallPtr& call) {
+  GroupPlanOutcome& out = call->out;
+  if (call->spec.request.has_value() && !call->agreed.has_value() && !call->spec.chain.blocks.empty()) {
+    return Propose(call);
+  }
+  if (call->agreed.has_value() && out.hit.tokens != *call->agreed) {
+    out.lost = true;
+    if (out.tail != 0) call->core.Release(std::exchange(out.tail, 0));
+    LetGo(*call, out.history);
+    out.hit.tokens = out.hit.resume_tokens = *call->agreed;
+  }
+  if (out.hit.tokens == 0) LetGo(*call, out.history);
+  LetGo(*call, call->before);
+  call->done(std::move(out));
+}
+
+// One answer for all ranks. A rank whose own hit has another length finds it again at the length agreed on,
+// still under the leases of its own: whoever proposed it has it leased.
+void Propose(const CallPtr& call) {
+  const AgreeRequest ask{.request = *call->spec.request, .propose = true, .tokens = call->out.hit.tokens};
+  const Nanos left = std::max<Nanos>(call->deadline_at - call->clock.Now(), 1);
+  call->core.Agree(call->spec.chain.blocks[0].hash, ask, left, [call](const AgreeOutcome& answer) {
+    GroupPlanOutcome& out = call->out;
+    out.asked = answer.asked;
+    call->agreed = answer.result == PartResult::kOk ? answer.tokens : 0;
+    if (*call->agreed == out.hit.tokens) return Finish(call);
+    call->before = std::exchange(out.history, {});
+    call->before.push_back(std::exchange(out.tail, 0));
+    if (answer.result != PartResult::kOk) {
+      out.stopped_by = answer.result;
+      out.why = MissReason::kUnreachable;
+    }
+    if (*call->agreed == 0) {
+      out.hit.tokens = out.hit.resume_tokens = 0;
+      return Finish(call);
+    }
+    call->spec.max_tokens = *call->agreed;
+    (void)AskSets(call);
+  });
+}
 
 void LeaseTail(const CallPtr& call) {
   const uint32_t block_tokens = call->spec.layout->layout.block_tokens;
@@ -59,7 +102,7 @@ void LeaseTail(const CallPtr& call) {
     if (!found.status.ok()) call->out.status = found.status;
     if (found.plan != 0) {
       call->out.tail = found.plan;
-      return Finish(*call);
+      return Finish(call);
     }
     // It went away in the meantime, or its owner did: the next best boundary.
     call->tails[(blocks - 1) / 64] &= ~(uint64_t{1} << ((blocks - 1) % 64));
@@ -89,7 +132,7 @@ void Decide(const CallPtr& call) {
     call->out.why = hit.limit == HitLimit::kTail ? call->tail_why : MissReason::kNoTail;
     call->out.stopped_by = PartResult::kMiss;
   }
-  if (hit.tokens == 0 || !layout.has_tails || !call->spec.lease) return Finish(*call);
+  if (hit.tokens == 0 || !layout.has_tails || !call->spec.lease) return Finish(call);
   LeaseTail(call);
 }
 
@@ -105,18 +148,17 @@ void Take(const CallPtr& call, size_t set, const Outcome& found) {
   if (--call->open == 0) Decide(call);
 }
 
-}  // namespace
-
-OpId PlanGroups(ClientCore& core, Clock& clock, GroupPlanSpec spec, GroupPlanDone done) {
-  const GroupLayout& layout = *spec.layout;
-  CISTERN_CHECK(!layout.sets.empty());  // Whoever makes layouts for calls refuses those without history.
-  auto call = std::make_shared<Call>(core, clock, std::move(spec), std::move(done));
+// Every set of history groups at once.
+OpId AskSets(const CallPtr& call) {
+  const GroupLayout& layout = *call->spec.layout;
   const size_t sets = layout.sets.size();
-  call->deadline_at = clock.Now() + (call->spec.deadline > 0 ? call->spec.deadline : kDeadlineDefault);
   call->open = sets;
-  call->why.resize(sets);
-  call->stopped_by.resize(sets);
-  call->out.history.resize(sets);
+  call->tries = 0;
+  call->why.assign(sets, MissReason::kNone);
+  call->stopped_by.assign(sets, PartResult::kOk);
+  call->out.history.assign(sets, 0);
+  call->tails.clear();
+  call->groups.clear();
   for (const GroupLayout::HistorySet& set : layout.sets) {
     call->groups.push_back({.required = set.required, .lookahead_tokens = set.lookahead_tokens});
   }
@@ -127,20 +169,46 @@ OpId PlanGroups(ClientCore& core, Clock& clock, GroupPlanSpec spec, GroupPlanDon
     ask.chain = call->spec.chain;
     ask.coords = layout.sets[i].parts.coords;
     ask.coord_bytes = layout.sets[i].parts.bytes;
-    ask.deadline = call->spec.deadline;
+    ask.deadline = std::max<Nanos>(call->deadline_at - call->clock.Now(), 1);
     ask.probe = call->spec.probe && !call->spec.lease;
     OpId id = 0;
     if (call->spec.lease) {
-      id = core.Plan(ask, [call, i](const PlanOutcome& found) {
+      id = call->core.Plan(ask, [call, i](const PlanOutcome& found) {
         call->out.history[i] = found.plan;
         Take(call, i, found);
       });
     } else {
-      id = core.Lookup(ask, [call, i](const LookupOutcome& found) { Take(call, i, found); });
+      id = call->core.Lookup(ask, [call, i](const LookupOutcome& found) { Take(call, i, found); });
     }
     if (i == 0) first = id;
   }
   return first;
+}
+
+}  // namespace
+
+OpId PlanGroups(ClientCore& core, Clock& clock, GroupPlanSpec spec, GroupPlanDone done) {
+  const GroupLayout& layout = *spec.layout;
+  CISTERN_CHECK(!layout.sets.empty());  // Whoever makes layouts for calls refuses those without history.
+  auto call = std::make_shared<Call>(core, clock, std::move(spec), std::move(done));
+  call->deadline_at = clock.Now() + (call->spec.deadline > 0 ? call->spec.deadline : kDeadlineDefault);
+  return AskSets(call);
+}
+
+void ReleaseGroups(ClientCore& core, const GroupPlanOutcome& hit, const BlockHash& first_block,
+                   const std::optional<BlockHash>& request, uint32_t ranks) {
+  std::vector<PlanHandle> plans = hit.history;
+  plans.push_back(hit.tail);
+  std::erase(plans, PlanHandle{0});
+  if (plans.empty()) return;
+  const auto release = [&core, plans = std::move(plans)](bool all_asked) {
+    for (const PlanHandle plan : plans) all_asked ? core.Release(plan) : core.Forget(plan);
+  };
+  if (!request.has_value() || ranks <= hit.asked) return release(true);
+  const AgreeRequest ask{.request = *request, .propose = false, .tokens = 0};
+  core.Agree(first_block, ask, 0, [release, ranks](const AgreeOutcome& answer) {
+    release(answer.result == PartResult::kOk && answer.asked >= ranks);
+  });
 }
 
 }  // namespace cistern

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "client/core/client_core.h"
@@ -26,6 +27,9 @@ struct GroupPlanSpec {
   Nanos deadline = 0;       // From now; 0: the core's default.
   bool lease = true;        // False: a look-up, which promises nothing.
   bool probe = false;       // A look-up by an operator: counts in no hit counter.
+  // Names the request and its chain: all ranks that ask with the same name get the same length (F50), the
+  // first one's, and each leases it for itself. With `lease`.
+  std::optional<BlockHash> request{};
 };
 struct GroupPlanOutcome {
   absl::Status status;
@@ -34,6 +38,9 @@ struct GroupPlanOutcome {
   PlanHandle tail = 0;              // Of one block: the last one of the hit.
   PartResult stopped_by = PartResult::kOk;
   MissReason why = MissReason::kNone;
+  uint32_t asked = 0;  // With a request: ranks that have asked, this one among them.
+  bool lost =
+      false;  // What the ranks agreed on is not here any more: the length holds, and there is no plan.
 };
 // Called once, from the core's Poll; the plans are the callee's to release.
 using GroupPlanDone = std::function<void(GroupPlanOutcome)>;
@@ -41,5 +48,10 @@ using GroupPlanDone = std::function<void(GroupPlanOutcome)>;
 // The core and the clock outlive the call. Returns the id of its first request, for Cancel: what is asked for
 // after that is not cancelled, but ends by its deadline.
 OpId PlanGroups(ClientCore& core, Clock& clock, GroupPlanSpec spec, GroupPlanDone done);
+
+// Gives a hit's plans back. While not all `ranks` of its request have asked, their hit may rest on these
+// leases alone: then they are left to end by themselves.
+void ReleaseGroups(ClientCore& core, const GroupPlanOutcome& hit, const BlockHash& first_block,
+                   const std::optional<BlockHash>& request, uint32_t ranks);
 
 }  // namespace cistern

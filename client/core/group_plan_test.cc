@@ -69,8 +69,9 @@ class GroupPlan : public ClientFixture {
     bytes.resize(3000);
     if (whole) owner.Add(keys_[blocks - 1], {1, 0, 0}, std::move(bytes));
   }
-  GroupPlanOutcome Find(bool lease = true) {
+  GroupPlanOutcome Find(bool lease = true, std::optional<BlockHash> request = {}) {
     GroupPlanSpec spec;
+    spec.request = request;
     spec.chain.blocks = keys_;
     spec.layout = layout_;
     spec.max_tokens = 40 * kBlockTokens;
@@ -160,6 +161,89 @@ TEST_F(GroupPlan, F61_NodesOfAnEarlierReleaseAreACleanMissAndGetNoNotes) {
   core_->Supersede({.layout = {}, .blocks = keys_, .keep = {}}, 3, 7);
   Settle();
   for (const auto& node : nodes_) EXPECT_THAT(node->notes, IsEmpty());
+}
+
+constexpr BlockHash kRequest{.bytes = {1, 2, 3}};
+
+TEST_F(GroupPlan, F50_ARankTakesTheLengthThatAnEarlierOneProposed) {
+  Begin();
+  FillGroup(0, 30);
+  for (const uint32_t at : {3, 20}) FillTail(at);
+  OwnerOf(keys_, 0).decisions[kRequest] = {.tokens = 3 * kBlockTokens, .asked = 1};
+  const GroupPlanOutcome hit = Find(true, kRequest);
+  EXPECT_EQ(hit.hit.tokens, 3 * kBlockTokens);
+  EXPECT_EQ(hit.asked, 2u);
+  EXPECT_FALSE(hit.lost);
+  EXPECT_NE(hit.tail, 0u);
+  EXPECT_NE(hit.history.at(0), 0u);
+  core_->Release(hit.tail);
+  core_->Release(hit.history[0]);
+  EXPECT_EQ(LivePlans(), 0u) << "what it had found by itself is let go";
+}
+
+TEST_F(GroupPlan, F50_AMissThatWasAgreedOnIsEverybodysMiss) {
+  Begin();
+  FillGroup(0, 30);
+  FillTail(20);
+  OwnerOf(keys_, 0).decisions[kRequest] = {.tokens = 0, .asked = 1};
+  EXPECT_EQ(Find(true, kRequest).hit.tokens, 0u);
+  EXPECT_EQ(LivePlans(), 0u);
+}
+
+TEST_F(GroupPlan, F50_TheLengthHoldsEvenWhereItsPartsAreGone) {
+  Begin();
+  FillGroup(0, 30);
+  FillTail(3);
+  OwnerOf(keys_, 0).decisions[kRequest] = {.tokens = 20 * kBlockTokens, .asked = 1};
+  const GroupPlanOutcome hit = Find(true, kRequest);
+  EXPECT_EQ(hit.hit.tokens, 20 * kBlockTokens);
+  EXPECT_TRUE(hit.lost);
+  EXPECT_EQ(hit.tail, 0u);
+  EXPECT_EQ(LivePlans(), 0u);
+}
+
+TEST_F(GroupPlan, F50_WhoeverIsDoneBeforeAllHaveAskedLeavesItsLeases) {
+  Begin();
+  FillGroup(0, 30);
+  FillTail(20);
+  GroupPlanOutcome hit = Find(true, kRequest);
+  EXPECT_EQ(hit.asked, 1u);
+  const size_t leased = LivePlans();
+  ASSERT_GT(leased, 0u);
+  ReleaseGroups(*core_, hit, keys_[0].hash, kRequest, 2);
+  Settle();
+  EXPECT_EQ(LivePlans(), leased) << "the other rank's hit may rest on them";
+  hit = Find(true, kRequest);
+  EXPECT_EQ(hit.asked, 2u);
+  ReleaseGroups(*core_, hit, keys_[0].hash, kRequest, 2);
+  clock_.Set(clock_.Now() + kSecond);
+  Settle();
+  EXPECT_EQ(LivePlans(), leased) << "released at once; those of the first end by themselves";
+}
+
+TEST_F(GroupPlan, F50_AHitIsCheckedAgainBeforeItIsUsed) {
+  Begin();
+  FillGroup(0, 30);
+  FillTail(20);
+  const GroupPlanOutcome hit = Find();
+  const auto recheck = [&](PlanHandle plan) {
+    std::optional<PartResult> result;
+    bool done = false;
+    core_->Recheck(plan, 0, [&](PartResult r) {
+      result = r;
+      done = true;
+    });
+    EXPECT_TRUE(RunUntil(done));
+    return result;
+  };
+  EXPECT_EQ(recheck(hit.tail), PartResult::kOk);
+  EXPECT_EQ(recheck(hit.history[0]), PartResult::kOk);
+  for (auto& node : nodes_) node->plans.clear();
+  EXPECT_EQ(recheck(hit.tail), PartResult::kLeaseExpired);
+  core_->Release(hit.tail);
+  EXPECT_EQ(recheck(hit.tail), PartResult::kLeaseExpired) << "released";
+  clock_.Set(clock_.Now() + 3 * kSecond);
+  EXPECT_EQ(recheck(hit.history[0]), PartResult::kLeaseExpired) << "its time is over";
 }
 
 TEST_F(GroupPlan, OwnersHearOfNewerTailsAndOfWhatCannotBeReached) {

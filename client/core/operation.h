@@ -12,7 +12,7 @@
 // nothing. Owner: the core. One thread.
 namespace cistern {
 
-enum class OpKind : uint8_t { kNone, kLookup, kPlan, kLoad, kFetch, kStore, kAdmin };
+enum class OpKind : uint8_t { kNone, kLookup, kPlan, kLoad, kFetch, kStore, kAdmin, kRecheck };
 
 // Consecutive blocks of one run that one ask names.
 struct Piece {

@@ -56,6 +56,19 @@ void FakeTransport::Answer(Peer& peer, const FrameHeader& header, ByteView body)
       if (note.Decode(body).ok()) peer.node->notes.push_back(note);
       return;
     }
+    case FrameType::kAgree: {
+      AgreeRequest agree;
+      if (!agree.Decode(body).ok()) return;
+      AgreeReply none;
+      AgreeReply& decision = agree.propose ? peer.node->decisions.try_emplace(agree.request).first->second
+                             : peer.node->decisions.contains(agree.request)
+                                 ? peer.node->decisions[agree.request]
+                                 : none;
+      if (agree.propose && decision.asked++ == 0) decision.tokens = agree.tokens;
+      decision.incarnation = peer.node->incarnation;
+      decision.Encode(out);
+      return Reply_(peer, header, FrameType::kAgreeReply, out);
+    }
     case FrameType::kAbort: {
       IdList list;
       if (!list.Decode(body).ok()) return;

@@ -43,9 +43,10 @@ struct FakeNode {
   std::map<FrameType, uint64_t> frames;  // Received, by type.
   uint64_t connects = 0;
   uint64_t pulls = 0;
-  bool tells_detail = false;       // Answers kFlagDetail, as nodes of this release do.
-  std::set<BlockHash> tails;       // Blocks that end at a whole tail, as it says.
-  std::vector<NoteRequest> notes;  // Received.
+  bool tells_detail = false;                  // Answers kFlagDetail, as nodes of this release do.
+  std::set<BlockHash> tails;                  // Blocks that end at a whole tail, as it says.
+  std::vector<NoteRequest> notes;             // Received.
+  std::map<BlockHash, AgreeReply> decisions;  // By request.
   std::function<void(PlanReply&)> edit_plan;
   std::function<void(std::vector<std::byte>&)>
       edit_payload;  // Bytes of a reply, after the descriptors were made.

@@ -154,6 +154,13 @@ struct CallOptions {
   uint32_t dcp = 1, pcp = 1;                // Above 1: refused by name.
   uint32_t align_tokens = 0;                // Plan, Lookup: hits are its multiples (the engine's block).
   uint64_t max_tokens = 0;                  // ... and at most so long: prompt - 1. 0: the chain's length.
+  // Plan: names the request for all its ranks, on whatever hosts: they get one length, the first one's. Asked
+  // again with it, a client gives the same hit. At most 256 bytes; empty: everybody for himself.
+  std::string request_id;
+  // Fetch, in a layout with windows or states: where the tail at the hit's end goes, at least as large as it
+  // (PageParts). Without its tail no page of the hit is OK.
+  const struct Page* tail = nullptr;
+  uint32_t ranks = 1;  // How many will ask: a hit's leases outlast its release until all have, or they end.
 };
 // A tail to store: where, and what it replaces.
 struct TailOptions {
@@ -177,6 +184,7 @@ class Hit {
   struct Rep;                       // Internal.
   explicit Hit(std::shared_ptr<Rep> rep) : rep_(std::move(rep)) {}
   Rep* rep() const { return rep_.get(); }
+  const std::shared_ptr<Rep>& shared() const { return rep_; }
 
  private:
   std::shared_ptr<Rep> rep_;
@@ -247,6 +255,10 @@ class Client {
   StoreReport StoreTailWait(const Chain& chain, uint64_t tokens, const ConstPage& page,
                             const TailOptions& tail, const CallOptions& options = {});
   void Release(const Hit& hit);
+  // Renews a hit's leases and tells whether it still holds, once the engine has found room for it: kOk, or
+  // why not (kLeaseExpired, kPeerGone, ...). Then it counts as a miss.
+  CallId Recheck(const Hit& hit, const CallOptions& options, std::function<void(PageResult)> done);
+  PageResult RecheckWait(const Hit& hit, const CallOptions& options = {});
   // The call ends with kCancelled for what had not arrived; its memory is free when done has run.
   void Cancel(CallId call);
 
