@@ -88,6 +88,8 @@ absl::StatusOr<SocketAddress> SocketAddress::Parse(const std::string& text) {
   return Malformed(text, "host is not a numeric address");
 }
 
+std::string SocketAddress::FromRaw(const sockaddr_storage& raw) { return TcpText(raw); }
+
 absl::StatusOr<UniqueFd> SocketAddress::Open() const {
   UniqueFd fd(socket(raw_.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return absl::ErrnoToStatus(errno, absl::StrCat("socket for ", text_));

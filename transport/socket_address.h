@@ -20,6 +20,11 @@ class SocketAddress {
 
   bool is_unix() const { return raw_.ss_family == AF_UNIX; }
   const std::string& text() const { return text_; }
+  // For libraries that take socket addresses themselves.
+  const sockaddr* raw() const { return reinterpret_cast<const sockaddr*>(&raw_); }
+  socklen_t raw_bytes() const { return raw_bytes_; }
+  // The text of an IPv4 or IPv6 address, as Parse takes it.
+  static std::string FromRaw(const sockaddr_storage& raw);
 
   // A bound, listening, non-blocking socket. Unavailable when the address is in use.
   absl::StatusOr<UniqueFd> Listen() const;

@@ -17,8 +17,8 @@
 
 // How bytes move between a client and a shard: Send(frame), Pull(part, target), Fence(peer) (DESIGN §5).
 // Implementations: LoopbackTransport (simulation), SocketTransport (`socket` over TCP and unix, `map` over
-// unix). UCX comes as another one: Pull is a one-sided read there, and a peer's regions are registered
-// memory.
+// unix), UcxTransport (fabric.h: Pull is a one-sided read of registered memory), JoinedTransport (sockets and
+// a fabric as one).
 namespace cistern {
 
 using PeerId = uint32_t;  // One connection; never reused within a Transport. 0 is no peer.
@@ -118,8 +118,8 @@ class Transport {
   virtual ~Transport() = default;
   virtual void SetHandler(TransportHandler* handler) = 0;  // Once, before anything else.
 
-  // "tcp:HOST:PORT" or "unix:NAME" or "sim:NAME". Never blocks: OnPeerUp or OnPeerDown follows, at most
-  // kHandshakeDeadline later. InvalidArgument for a malformed address.
+  // "tcp:HOST:PORT", "unix:NAME", "ucx:HOST:PORT" or "sim:NAME". Never blocks: OnPeerUp or OnPeerDown
+  // follows, at most kHandshakeDeadline later. InvalidArgument for a malformed address.
   virtual absl::StatusOr<PeerId> Connect(const std::string& address, const ConnectOptions& options) = 0;
 
   // Queues a frame. Unavailable: no such peer any more. ResourceExhausted: kSendQueueBytesMax of bodies or
@@ -133,6 +133,10 @@ class Transport {
   // pieces, and its OnFrame does not come. False: this path cannot cancel one request; Fence the peer.
   virtual bool Cancel(PeerId peer, uint64_t request_id) = 0;
 
+  // Gives up one Pull: true when none of its bytes lands in the target any more; OnPulled does not follow
+  // then. False: this path cannot give up one read (or bytes are on their way); Fence the peer.
+  virtual bool CancelPull(PeerId /*peer*/, uint64_t /*pull_id*/) { return false; }
+
   // Cuts a peer off now: OnPeerDown has been called when this returns (not for a peer that is already gone).
   virtual void Fence(PeerId peer, const absl::Status& why) = 0;
 
@@ -142,6 +146,15 @@ class Transport {
   virtual std::vector<ConstSegment> MappedRegions(PeerId) const { return {}; }
   // What the transport itself refused and saw, by name ("version_refused_total", "bad_frames_total", ...).
   virtual std::map<std::string, uint64_t> counters() const { return {}; }
+
+  // Memory that OnHello will offer, told before anybody is served, or that reads should land in directly, so
+  // that a device that has to register it does so once and early. grain: what it is handed out in; no
+  // registration ends inside. It outlives RemoveMemory, which takes the same `data`, and no read into it may
+  // be under way then.
+  virtual absl::Status AddMemory(std::byte* /*data*/, size_t /*bytes*/, size_t /*grain*/) {
+    return absl::OkStatus();
+  }
+  virtual void RemoveMemory(const std::byte* /*data*/) {}
 
   // Moves everything that can move; true if anything did. Never blocks.
   virtual bool Poll() = 0;
@@ -154,6 +167,9 @@ class Transport {
   // True: the owner calls Poll again and again, and peers need not wake it. False, as it begins: it may sleep
   // on WaitFd. Cheap enough to be said around each sleep.
   virtual void SetSpinning(bool) {}
+  // Called when Poll found nothing and before sleeping on WaitFd, which keeps its promise only then. False:
+  // something came meanwhile; Poll again.
+  virtual bool PrepareWait() { return true; }
 };
 
 // The region id under which the accepting side pulls from a peer's put window.
