@@ -20,3 +20,17 @@ if(BUILD_TESTING OR NOT DEFINED BUILD_TESTING)
   find_package(GTest CONFIG REQUIRED)
   find_package(benchmark CONFIG REQUIRED)
 endif()
+
+# Topology of machines (which NIC is near which GPU); optional as UCX is.
+pkg_check_modules(hwloc IMPORTED_TARGET hwloc)
+# RDMA and other fabrics: the other optional dependency. CISTERN_HAS_UCX says whether transport/ucx is real.
+option(CISTERN_WITH_UCX "Build the ucx path (RDMA and other fabrics); needs Debian's libucx-dev" ON)
+set(CISTERN_HAS_UCX OFF)
+if(CISTERN_WITH_UCX)
+  find_package(ucx CONFIG QUIET)
+  if(TARGET ucx::ucp)
+    set(CISTERN_HAS_UCX ON)
+  else()
+    message(WARNING "UCX is not installed: --fabric will answer that this build has none. deploy/install_deps.sh installs it.")
+  endif()
+endif()

@@ -11,6 +11,8 @@ packages=(
   libssl-dev libisal-dev libxxhash-dev libzstd-dev libcli11-dev nlohmann-json3-dev
   # Disk tier
   liburing-dev
+  # The ucx path: RDMA and other fabrics, topology of machines
+  libucx-dev libhwloc-dev
   # Tests: frameworks, lint, network namespaces
   libgtest-dev libgmock-dev libbenchmark-dev libsimde-dev clang-format clang-tidy iproute2 fio
 )
