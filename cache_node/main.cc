@@ -19,13 +19,13 @@
 #include "cache_node/node_options.h"
 #include "cache_node/registrar.h"
 #include "cache_node/shard_loop.h"
+#include "cache_node/shard_paths.h"
 #include "cache_node/slab_pool.h"
 #include "core/arena.h"
 #include "core/size.h"
 #include "core/status_macros.h"
 #include "proto/control.h"
 #include "proto/daemon.h"
-#include "transport/socket_transport.h"
 
 namespace cistern {
 namespace {
@@ -38,38 +38,6 @@ bool StopAsked() {
   sigset_t pending;
   return ::sigpending(&pending) == 0 &&
          (sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1);
-}
-
-// One shard, listening but not yet answering: nobody is told its address before the node is registered.
-absl::StatusOr<std::unique_ptr<ShardLoop>> MakeShard(const NodeOptions& options,
-                                                     const NodeShardOptions& shard_options,
-                                                     ShardAddress& address) {
-  auto clock = std::make_unique<BootClock>();
-  SocketOptions socket_options;
-  if (options.transport == "socket") socket_options.why = "node runs with --transport socket";
-  CISTERN_ASSIGN_OR_RETURN(std::unique_ptr<SocketTransport> transport,
-                           SocketTransport::Create(*clock, socket_options));
-  SocketTransport& sockets = *transport;
-  std::random_device device;
-  CISTERN_ASSIGN_OR_RETURN(std::unique_ptr<ShardLoop> loop,
-                           ShardLoop::Create(shard_options, std::move(transport), std::move(clock),
-                                             uint64_t{device()} << 32 | device()));
-  HostPort listen = *ParseHostPort(options.listen, /*allow_zero=*/true);
-  if (listen.port != 0) listen.port = static_cast<uint16_t>(listen.port + shard_options.shard);
-  const bool v6 = listen.host.find(':') != std::string::npos;
-  const std::string wanted = absl::StrCat(v6 ? "[" : "", listen.host, v6 ? "]" : "", ":", listen.port);
-  const absl::StatusOr<std::string> bound = sockets.Listen("tcp:" + wanted);
-  if (!bound.ok()) {
-    return absl::Status(bound.status().code(),
-                        absl::StrCat("--listen ", wanted, ": ", bound.status().message()));
-  }
-  address.tcp = bound->substr(std::string("tcp:").size());
-  if (options.transport == "socket") return loop;
-  const std::string name =
-      absl::StrCat("cistern-", shard_options.node_id, "-", ::getpid(), "-", shard_options.shard);
-  CISTERN_ASSIGN_OR_RETURN(const std::string unix_bound, sockets.Listen("unix:" + name));
-  address.unix_name = unix_bound.substr(std::string("unix:").size());
-  return loop;
 }
 
 // Touches the whole arena before anybody is served, so that no put pays for page faults. Says how far it is.
@@ -172,6 +140,7 @@ absl::Status Serve(NodeOptions options, const sigset_t& stop_signals) {
                                                      available >> 20, " MiB available"));
   }
   BootClock disk_clock;
+  CISTERN_ASSIGN_OR_RETURN(const std::shared_ptr<FabricDomain> fabric, OpenNodeFabric(options));
   std::vector<std::unique_ptr<ShardLoop>> loops;
   RegistrarOptions registrar_options;
   for (uint32_t i = 0; i < options.shards; ++i) {
@@ -184,9 +153,10 @@ absl::Status Serve(NodeOptions options, const sigset_t& stop_signals) {
     shard.cluster_key = key;
     registrar_options.shards.emplace_back();
     CISTERN_ASSIGN_OR_RETURN(std::unique_ptr<ShardLoop> loop,
-                             MakeShard(options, shard, registrar_options.shards.back()));
-    spdlog::info("{} shard {} listens on {} and unix {}", options.node_id, i,
-                 registrar_options.shards.back().tcp, registrar_options.shards.back().unix_name);
+                             MakeShard(options, shard, fabric, registrar_options.shards.back()));
+    const ShardAddress& at = registrar_options.shards.back();
+    spdlog::info("{} shard {} listens on {}, unix {}, fabric {}", options.node_id, i, at.tcp,
+                 at.unix_name.empty() ? "-" : at.unix_name, at.fabric.empty() ? "-" : at.fabric);
     loops.push_back(std::move(loop));
   }
   if (!IsLoopbackHost(ParseHostPort(options.listen, true)->host)) {
@@ -195,6 +165,7 @@ absl::Status Serve(NodeOptions options, const sigset_t& stop_signals) {
   }
   CISTERN_RETURN_IF_ERROR(AttachDisk(options, disk_clock, loops.front()->shard()));
   CISTERN_RETURN_IF_ERROR(Prefault(loops));
+  for (const auto& loop : loops) CISTERN_RETURN_IF_ERROR(loop->RegisterArena());
 
   registrar_options.router = options.router;
   registrar_options.node_id = options.node_id;
@@ -262,9 +233,18 @@ void AddFlags(CLI::App& app, NodeOptions& options, SizeFlags& sizes) {
                  "file with the cluster's key; default: cluster.key in or above the data folder");
   app.add_option("--node-id,--id", options.node_id, "default: the folder's, or a new one");
   app.add_option("--transport", options.transport,
-                 "auto and map: TCP and unix with shared memory; socket: TCP alone")
-      ->check(CLI::IsMember({"auto", "map", "socket"}))
+                 "auto and map: TCP and unix with shared memory; socket: TCP alone; ucx: TCP and the fabric. "
+                 "A fabric that --fabric names is offered with each")
+      ->check(CLI::IsMember({"auto", "map", "socket", "ucx"}))
       ->capture_default_str();
+  app.add_option(
+      "--fabric", options.fabric,
+      "HOST:PORT of shard 0 on the fabric (UCX: RDMA and others), further shards on the ports behind "
+      "it; without it nothing listens there");
+  app.add_option("--fabric-transports", options.fabric_transports,
+                 "UCX's transports, as in rc,ud; default: all but shared memory");
+  app.add_option("--fabric-devices", options.fabric_devices, "UCX's devices, as in mlx5_0:1; default: all");
+  app.add_flag("--require-rdma", options.require_rdma, "do not start without an RDMA device");
   app.add_option("--policy", options.policy, "eviction policy")->capture_default_str();
   app.add_option("--log-level", options.log_level, "trace, debug, info, warn or error")
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))

@@ -28,6 +28,18 @@ absl::Status ValidateNodeOptions(const NodeOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("--listen ", options.listen, " leaves no ports for ", options.shards, " shards"));
   }
+  if (!options.fabric.empty()) {
+    const auto fabric = ParseHostPort(options.fabric, /*allow_zero=*/true);
+    if (!fabric.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat("--fabric \"", options.fabric, "\" is not HOST:PORT"));
+    }
+    if (fabric->port != 0 && fabric->port + options.shards - 1 > 65535) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--fabric ", options.fabric, " leaves no ports for ", options.shards, " shards"));
+    }
+  } else if (options.transport == "ucx" || options.require_rdma) {
+    return absl::InvalidArgumentError("--fabric HOST:PORT is needed with --transport ucx and --require-rdma");
+  }
   if (!options.node_id.empty() && !IsNodeId(options.node_id)) {
     return absl::InvalidArgumentError("--node-id: letters, digits, '.', '_' and '-' only, not first");
   }

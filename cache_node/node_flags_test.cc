@@ -27,6 +27,11 @@ TEST(NodeFlags, F55_NamesTheFlagThatIsWrong) {
   EXPECT_THAT(message([](NodeOptions& o) { o.listen = "127.0.0.1"; }), HasSubstr("--listen"));
   EXPECT_THAT(message([](NodeOptions& o) { o.listen = "127.0.0.1:65535", o.shards = 2; }),
               HasSubstr("--listen"));
+  EXPECT_THAT(message([](NodeOptions& o) { o.fabric = "ib0"; }), HasSubstr("--fabric"));
+  EXPECT_THAT(message([](NodeOptions& o) { o.fabric = "127.0.0.1:65535", o.shards = 2; }),
+              HasSubstr("--fabric"));
+  EXPECT_THAT(message([](NodeOptions& o) { o.transport = "ucx"; }), HasSubstr("--fabric"));
+  EXPECT_THAT(message([](NodeOptions& o) { o.require_rdma = true; }), HasSubstr("--fabric"));
   EXPECT_THAT(message([](NodeOptions& o) { o.shards = 0; }), HasSubstr("--shards"));
   EXPECT_THAT(message([](NodeOptions& o) { o.shards = 65; }), HasSubstr("--shards"));
   EXPECT_THAT(message([](NodeOptions& o) { o.ram_bytes = 0; }), HasSubstr("--ram"));

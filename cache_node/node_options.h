@@ -20,13 +20,18 @@ struct NodeOptions {
   uint32_t shards = 1;                     // Threads that serve, each with its share of runs and RAM.
   std::string cluster_key_path;            // File with the cluster's key.
   std::string node_id;                     // Empty: the one in data_dir, else "node-<host>-<pid>" made now.
-  std::string transport = "auto";          // "auto" and "map" listen on TCP and unix, "socket" on TCP alone.
-  std::string policy = "lru";              // Eviction policy.
-  uint64_t nvme_bytes = 0;                 // Disk log in data_dir; 0: none. One shard alone, for now.
-  bool write_through = true;               // Else parts are written when RAM has no more room for them.
-  uint64_t nvme_daily_write_bytes = 0;     // What may be written to the device a day; 0: no limit.
-  std::string crash_at;                    // For tests: "POINT" or "POINT:PASS" (disk/crash_point.h).
-  std::string log_level = "info";          // spdlog level.
+  // "auto" and "map" listen on TCP and unix, "socket" and "ucx" on TCP alone; with `fabric` each also there.
+  std::string transport = "auto";
+  std::string fabric;  // HOST:PORT of shard 0 on the fabric; empty: no fabric, nothing listens there.
+  std::string fabric_transports;        // UCX's transports; empty: all but shared memory.
+  std::string fabric_devices;           // UCX's devices; empty: all.
+  bool require_rdma = false;            // Do not start without an RDMA device.
+  std::string policy = "lru";           // Eviction policy.
+  uint64_t nvme_bytes = 0;              // Disk log in data_dir; 0: none. One shard alone, for now.
+  bool write_through = true;            // Else parts are written when RAM has no more room for them.
+  uint64_t nvme_daily_write_bytes = 0;  // What may be written to the device a day; 0: no limit.
+  std::string crash_at;                 // For tests: "POINT" or "POINT:PASS" (disk/crash_point.h).
+  std::string log_level = "info";       // spdlog level.
 };
 
 // What one shard is told at its start.

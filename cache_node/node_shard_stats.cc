@@ -110,7 +110,9 @@ void NodeShard::AddPeers(NodeStats& stats) const {
   for (const PeerId id : ids) {
     const PeerPath* path = transport_.Path(id);
     if (path == nullptr) continue;
-    if (stats.peers.size() == kPeerStatsMax) break;
+    ++stats.counters[absl::StrCat("peer_transport_",
+                                  std::string(PathKindName(path->kind)))];  // A gauge (F28).
+    if (stats.peers.size() == kPeerStatsMax) continue;
     stats.peers.push_back(
         {.peer = absl::StrCat("client ", absl::Hex(peers_.at(id).client_id, absl::kZeroPad16)),
          .transport = std::string(PathKindName(path->kind)),

@@ -113,6 +113,7 @@ class RamTier {
   uint64_t TrailerOffset(SlotId slot) const { return pool_.TrailerOffset(slot); }
 
   uint64_t capacity_bytes() const { return pool_.capacity_bytes(); }
+  uint64_t slab_bytes() const { return pool_.slab_bytes(); }
   uint64_t used_bytes() const { return used_bytes_; }      // Visible parts x length.
   uint64_t parts() const { return index_.size(); }         // Visible parts.
   uint64_t pinned_bytes() const { return pinned_bytes_; }  // Parts with a lease.

@@ -25,7 +25,17 @@ absl::StatusOr<std::unique_ptr<ShardLoop>> ShardLoop::Create(NodeShardOptions op
   return loop;
 }
 
-ShardLoop::~ShardLoop() { Stop(); }
+ShardLoop::~ShardLoop() {
+  Stop();
+  if (arena_registered_) transport_->RemoveMemory(shard_->arena().data());
+}
+
+absl::Status ShardLoop::RegisterArena() {
+  const MemoryRegion& arena = shard_->arena();
+  CISTERN_RETURN_IF_ERROR(transport_->AddMemory(arena.data(), arena.bytes(), shard_->ram().slab_bytes()));
+  arena_registered_ = true;
+  return absl::OkStatus();
+}
 
 void ShardLoop::Start() {
   CISTERN_CHECK(!thread_.joinable());
@@ -84,7 +94,7 @@ void ShardLoop::Run() {
 
 void ShardLoop::Sleep(Nanos now) {
   const Nanos until = std::min(shard_->NextWake(), now + kShardSleepMax);
-  if (until <= now) return;
+  if (until <= now || !transport_->PrepareWait()) return;
   const int disk = shard_->disk() == nullptr ? -1 : shard_->disk()->WaitFd();
   pollfd fds[3] = {{.fd = mailbox_.fd(), .events = POLLIN, .revents = 0},
                    {.fd = transport_->WaitFd(), .events = POLLIN, .revents = 0},

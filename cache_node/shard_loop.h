@@ -44,6 +44,9 @@ class ShardLoop {
   // Ends every peer, then the thread. Idempotent.
   void Stop();
 
+  // Before Start: tells the transport of the arena, which a fabric's device then registers.
+  absl::Status RegisterArena();
+
   // Runs on the shard's thread. False: kMailboxDepthMax tasks wait.
   [[nodiscard]] bool Post(std::function<void(NodeShard&)> task);
   // The snapshot that was made last, and asks for a new one: never waits for a busy shard.
@@ -69,6 +72,7 @@ class ShardLoop {
   std::atomic<bool> snapshot_asked_{false};
   absl::Mutex mutex_;
   NodeStats snapshot_ ABSL_GUARDED_BY(mutex_);
+  bool arena_registered_ = false;
   std::thread thread_;
 };
 
