@@ -369,6 +369,17 @@ void Client::FreeBuffer(void* buffer) {
   if (impl_->window_ != nullptr) (void)impl_->window_->Free(buffer);
 }
 
+Status Client::RegisterMemory(void* data, size_t bytes) {
+  constexpr size_t kGrain =
+      4096;  // Pages of engines lie as they like; a read may be cut at a registration's end.
+  absl::MutexLock lock(&impl_->mutex_);
+  return ToPublic(impl_->transport_->AddMemory(static_cast<std::byte*>(data), bytes, kGrain));
+}
+void Client::UnregisterMemory(void* data) {
+  absl::MutexLock lock(&impl_->mutex_);
+  impl_->transport_->RemoveMemory(static_cast<const std::byte*>(data));
+}
+
 std::vector<std::pair<std::string, uint64_t>> Client::Counters() const {
   absl::MutexLock lock(&impl_->mutex_);
   CounterList list = impl_->core_->Counters();

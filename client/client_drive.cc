@@ -10,6 +10,9 @@
 #include "client/client_impl.h"
 #include "client/convert.h"
 #include "core/spin_wait.h"
+#include "transport/fabric.h"
+#include "transport/joined_transport.h"
+#include "transport/socket_transport.h"
 
 // How a client is driven: polling, sleeping, waking, and what the router's link brings.
 namespace cistern {
@@ -33,9 +36,36 @@ Status Errno(const char* what) {
 Client::Impl::Impl(const ClientOptions& options)
     : options_(options), random_(Entropy()), anchor_(std::make_shared<ClientAnchor>()) {}
 
+Status Client::Impl::OpenTransport() {
+  auto sockets = SocketTransport::Create(clock_);
+  if (!sockets.ok()) return ToPublic(sockets.status());
+  transport_ = *std::move(sockets);
+  if (options_.transport != "socket") {
+    auto window = PutWindow::Create(options_.window_bytes);
+    if (!window.ok()) return ToPublic(window.status());
+    window_ = std::make_unique<PutWindow>(*std::move(window));
+  }
+  if (options_.transport != "ucx" && options_.fabric.empty()) return {};
+  FabricOptions fabric;
+  fabric.source = options_.fabric.substr(0, options_.fabric.rfind(':'));  // A port has no meaning here.
+  fabric.transports = options_.fabric_transports;
+  fabric.devices = options_.fabric_devices;
+  fabric.require_rdma = options_.require_rdma;
+  const auto domain = OpenFabric(fabric);
+  if (!domain.ok()) return ToPublic(domain.status());
+  auto ucx = MakeFabric(*domain, clock_, FabricThreads::kInTurns);
+  if (!ucx.ok()) return ToPublic(ucx.status());
+  auto joined = JoinedTransport::Create(std::move(transport_), *std::move(ucx));
+  if (!joined.ok()) return ToPublic(joined.status());
+  transport_ = *std::move(joined);
+  return {};
+}
+
 Status Client::Impl::Init() {
-  if (options_.transport != "auto" && options_.transport != "map" && options_.transport != "socket") {
-    return {Code::kInvalidArgument, "transport: \"" + options_.transport + "\" is not auto, map or socket"};
+  if (options_.transport != "auto" && options_.transport != "map" && options_.transport != "socket" &&
+      options_.transport != "ucx") {
+    return {Code::kInvalidArgument,
+            "transport: \"" + options_.transport + "\" is not auto, map, socket or ucx"};
   }
   if (options_.lease_ttl.count() <= 0 || ToNanos(options_.lease_ttl) > kLeaseTtlMax) {
     return {Code::kInvalidArgument, "lease_ttl: not in (0, 30 s]"};
@@ -44,16 +74,10 @@ Status Client::Impl::Init() {
     return {Code::kInvalidArgument, "default_deadline: not above 0"};
   {
     absl::MutexLock lock(&mutex_);
-    auto transport = SocketTransport::Create(clock_);
-    if (!transport.ok()) return ToPublic(transport.status());
-    transport_ = *std::move(transport);
-    if (options_.transport != "socket") {
-      auto window = PutWindow::Create(options_.window_bytes);
-      if (!window.ok()) return ToPublic(window.status());
-      window_ = std::make_unique<PutWindow>(*std::move(window));
-    }
+    if (Status opened = OpenTransport(); !opened.ok()) return opened;
     ClientCoreOptions core;
     core.transport = options_.transport;
+    core.fabric = options_.transport == "ucx" || !options_.fabric.empty();
     core.default_deadline = ToNanos(options_.default_deadline);
     core.lease_ttl = ToNanos(options_.lease_ttl);
     core.breaker_failures = options_.breaker_failures;
@@ -176,7 +200,9 @@ void Client::Impl::TellFinished() {
 // Keeps the promise of event_fd: readable when Poll would find work. Costs a system call only when the next
 // moment to act is earlier than the one the timer is set to.
 void Client::Impl::Arm() {
-  const Nanos wake = ready_.empty() ? core_->NextWake() : 0;
+  // A fabric tells of what comes only when it was asked to, right before the wait.
+  const bool quiet = transport_->PrepareWait();
+  const Nanos wake = ready_.empty() && quiet ? core_->NextWake() : 0;
   if (wake >= armed_at_) return;  // Fires earlier; whoever polls then arms what is next.
   itimerspec spec{};
   spec.it_value.tv_sec = wake / kSecond;

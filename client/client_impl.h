@@ -19,7 +19,7 @@
 #include "core/clock.h"
 #include "core/mailbox.h"
 #include "core/random.h"
-#include "transport/socket_transport.h"
+#include "transport/transport.h"
 
 namespace cistern {
 
@@ -61,6 +61,8 @@ struct Client::Impl {
   explicit Impl(const ClientOptions& options);
   ~Impl();
   Status Init();
+  // Sockets, the put window, and the fabric where there is to be one.
+  Status OpenTransport() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Runs `submit` with the lock held and the core's news applied.
   template <typename Submit>
@@ -163,7 +165,7 @@ struct Client::Impl {
   absl::Mutex mutex_;
   absl::CondVar turn_;
   std::unique_ptr<PutWindow> window_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<SocketTransport> transport_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<Transport> transport_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<ClientCore> core_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> ready_ ABSL_GUARDED_BY(mutex_);
   Nanos armed_at_ ABSL_GUARDED_BY(mutex_) = kNever;

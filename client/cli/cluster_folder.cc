@@ -116,6 +116,10 @@ absl::StatusOr<std::optional<ClusterSettings>> ClusterFolder::Load() const {
     out.nvme_bytes = Field<uint64_t>(*json, "nvme_bytes", 0);
     out.nvme_mode = Field<std::string>(*json, "nvme_mode", "");
     out.transport = Field<std::string>(*json, "transport", "");
+    out.fabric = Field<std::string>(*json, "fabric", "");
+    out.fabric_transports = Field<std::string>(*json, "fabric_transports", "");
+    out.fabric_devices = Field<std::string>(*json, "fabric_devices", "");
+    out.require_rdma = Field<bool>(*json, "require_rdma", false);
     out.policy = Field<std::string>(*json, "policy", "");
     out.addresses = Field<std::map<std::string, std::string>>(*json, "addresses", {});
     if (out.router.empty() || out.nodes == 0) return damaged;
@@ -134,6 +138,10 @@ absl::Status ClusterFolder::Save(const ClusterSettings& settings) const {
   json["nvme_bytes"] = settings.nvme_bytes;
   json["nvme_mode"] = settings.nvme_mode;
   json["transport"] = settings.transport;
+  json["fabric"] = settings.fabric;
+  json["fabric_transports"] = settings.fabric_transports;
+  json["fabric_devices"] = settings.fabric_devices;
+  json["require_rdma"] = settings.require_rdma;
   json["policy"] = settings.policy;
   json["addresses"] = settings.addresses;
   return WriteWhole(dir_ + "/cluster.json", json.dump(2) + "\n");

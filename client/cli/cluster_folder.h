@@ -23,6 +23,10 @@ struct ClusterSettings {
   uint64_t nvme_bytes = 0;
   std::string nvme_mode;
   std::string transport;
+  std::string fabric;  // As given to `up`; each node's own follows from it.
+  std::string fabric_transports;
+  std::string fabric_devices;
+  bool require_rdma = false;
   std::string policy;
   std::map<std::string, std::string> addresses;  // Node id -> HOST:PORT it had; taken again when free.
   friend bool operator==(const ClusterSettings&, const ClusterSettings&) = default;

@@ -10,6 +10,10 @@ Result<std::unique_ptr<Client>> ConnectClient(const CliOptions& options,
   client.router = options.router;
   client.transport = options.transport;
   client.wait_for_router = false;
+  client.fabric = options.fabric.address;
+  client.fabric_transports = options.fabric.transports;
+  client.fabric_devices = options.fabric.devices;
+  client.require_rdma = options.fabric.require_rdma;
   if (adjust) adjust(client);
   return Client::Connect(client);
 }

@@ -17,6 +17,21 @@
 namespace cistern {
 namespace {
 
+void AddFabric(CLI::App* app, CliOptions& out, const std::string& address_help) {
+  app->add_option("--fabric", out.fabric.address, address_help)->type_name("HOST:PORT");
+  app->add_option("--fabric-transports", out.fabric.transports,
+                  "UCX's transports, as in rc,ud; default: all but shared memory");
+  app->add_option("--fabric-devices", out.fabric.devices, "UCX's devices, as in mlx5_0:1; default: all");
+  app->add_flag("--require-rdma", out.fabric.require_rdma, "Fail without an RDMA device");
+}
+
+// Of commands that talk to nodes: which way.
+void AddPath(CLI::App* app, CliOptions& out) {
+  app->add_option("--transport", out.transport, "Path to the nodes")
+      ->check(CLI::IsMember({"auto", "map", "socket", "ucx"}));
+  AddFabric(app, out, "This host's address on the fabric; with it nodes that have one are reached there");
+}
+
 void AddUpDown(CLI::App& app, CliOptions& out) {
   CLI::App* up =
       app.add_subcommand("up", "Start a local cluster of real processes, or what of it is not running");
@@ -35,7 +50,10 @@ void AddUpDown(CLI::App& app, CliOptions& out) {
       ->excludes(through);
   up->add_option("--dir", out.dir, "Folder of the cluster")->capture_default_str();
   up->add_option("--transport", out.up.transport, "Paths that nodes offer")
-      ->check(CLI::IsMember({"auto", "map", "socket"}));
+      ->check(CLI::IsMember({"auto", "map", "socket", "ucx"}));
+  AddFabric(
+      up, out,
+      "Address of the first node's first shard on the fabric, others on the ports behind it; port 0: any");
   up->add_option("--policy", out.up.policy, "Eviction policy of the nodes");
   up->add_flag("--detach", out.up.detach, "Print what runs and return; else stay and end it on Ctrl-C");
   up->add_option("--deadline-s", out.up.deadline_s, "Seconds for all nodes to be active and answering")
@@ -79,8 +97,7 @@ void AddReplay(CLI::App& app, CliOptions& out) {
   };
   replay->add_option("--speed", speed, "Factor on the trace's clock, or max (default)")->type_name("X|max");
   replay->add_flag("--verify", out.replay.verify, "Compare every loaded byte with what it must be");
-  replay->add_option("--transport", out.transport, "Path to the nodes")
-      ->check(CLI::IsMember({"auto", "map", "socket"}));
+  AddPath(replay, out);
 }
 
 void AddBench(CLI::App& app, CliOptions& out) {
@@ -96,8 +113,7 @@ void AddBench(CLI::App& app, CliOptions& out) {
   bench->add_option("--block-tokens", out.bench.block_tokens, "Tokens a block")
       ->check(CLI::Range(1u, 4096u))
       ->capture_default_str();
-  bench->add_option("--transport", out.transport, "Path to the nodes")
-      ->check(CLI::IsMember({"auto", "map", "socket"}));
+  AddPath(bench, out);
   bench->add_option("--seconds", out.bench.seconds, "Measured time in all")
       ->check(CLI::Range(0.01, 3600.0))
       ->capture_default_str();
@@ -176,8 +192,9 @@ void AddFsck(CLI::App& app, CliOptions& out) {
 void AddLooks(CLI::App& app, CliOptions& out) {
   app.add_subcommand("status", "Router, nodes, tiers and hits, live");
   CLI::App* peers = app.add_subcommand("peers", "Which path each connection uses, and why");
-  peers->add_option("--transport", out.transport, "Path to the nodes")
-      ->check(CLI::IsMember({"auto", "map", "socket"}));
+  AddPath(peers, out);
+  peers->add_flag("--topology", out.topology,
+                  "This machine's NICs and GPUs, and which NIC lies near what; asks no cluster");
   CLI::App* lookup = app.add_subcommand("lookup", "How much of a prompt is cached, and where");
   lookup->add_option("--layout", out.lookup.layout, "Layout of the blocks: plain (default), or a model's");
   lookup->add_option("--tokens", out.lookup.tokens_file, "File of token ids; - is standard input")
@@ -187,8 +204,7 @@ void AddLooks(CLI::App& app, CliOptions& out) {
       ->capture_default_str();
   AddSize(lookup, "--bytes-per-block", out.lookup.bytes_per_block, 1, kBlockBytesMax,
           "Bytes of one block (default 64K)");
-  lookup->add_option("--transport", out.transport, "Path to the nodes")
-      ->check(CLI::IsMember({"auto", "map", "socket"}));
+  AddPath(lookup, out);
 }
 
 void AddAll(CLI::App& app, CliOptions& out) {

@@ -99,6 +99,16 @@ absl::Status LocalCluster::TakeSettings() {
   if (up.nvme_bytes != 0) settings_.nvme_bytes = up.nvme_bytes;
   if (!up.nvme_mode.empty()) settings_.nvme_mode = up.nvme_mode;
   if (!up.transport.empty()) settings_.transport = up.transport;
+  const FabricFlags& fabric = options_.fabric;
+  if (!fabric.address.empty()) settings_.fabric = fabric.address;
+  if (!fabric.transports.empty()) settings_.fabric_transports = fabric.transports;
+  if (!fabric.devices.empty()) settings_.fabric_devices = fabric.devices;
+  settings_.require_rdma |= fabric.require_rdma;
+  if (settings_.fabric.empty() && (settings_.transport == "ucx" || settings_.require_rdma)) {
+    return absl::InvalidArgumentError(
+        "--transport ucx and --require-rdma need --fabric HOST:PORT; on this host alone: --fabric "
+        "127.0.0.1:0");
+  }
   if (!up.policy.empty()) settings_.policy = up.policy;
 
   router_ = {.id = "router-1", .address = settings_.router, .data_dir = "", .process = {}, .started = false};
@@ -160,6 +170,16 @@ absl::Status LocalCluster::WaitForRouter() {
   }
 }
 
+// The fabric's ports follow each other over nodes and their shards, unless the system chooses.
+std::string LocalCluster::FabricOf(uint32_t node) const {
+  const size_t colon = settings_.fabric.rfind(':');
+  if (colon == std::string::npos) return settings_.fabric;  // The node says what is wrong with it.
+  const uint32_t first = static_cast<uint32_t>(std::atoi(settings_.fabric.c_str() + colon + 1));
+  if (first == 0) return settings_.fabric;
+  return settings_.fabric.substr(0, colon + 1) +
+         std::to_string(first + node * std::max(settings_.shards, uint32_t{1}));
+}
+
 absl::Status LocalCluster::StartNodes() {
   CISTERN_ASSIGN_OR_RETURN(const std::string key, folder_.KeyFile());
   for (ClusterMember& node : nodes_) {
@@ -182,6 +202,12 @@ absl::Status LocalCluster::StartNodes() {
     if (settings_.nvme_bytes != 0 && !settings_.nvme_mode.empty()) args.push_back("--" + settings_.nvme_mode);
     if (!settings_.transport.empty()) add("--transport", settings_.transport);
     if (!settings_.policy.empty()) add("--policy", settings_.policy);
+    if (!settings_.fabric.empty()) {
+      add("--fabric", FabricOf(static_cast<uint32_t>(&node - nodes_.data())));
+      if (!settings_.fabric_transports.empty()) add("--fabric-transports", settings_.fabric_transports);
+      if (!settings_.fabric_devices.empty()) add("--fabric-devices", settings_.fabric_devices);
+      if (settings_.require_rdma) args.emplace_back("--require-rdma");
+    }
     CISTERN_RETURN_IF_ERROR(Launch(node, node.id, "cistern-node", std::move(args)));
   }
   return absl::OkStatus();
@@ -221,6 +247,7 @@ absl::Status LocalCluster::WaitUntilAnswering() {
   CliOptions options = options_;
   options.router = settings_.router;
   options.transport = "auto";
+  options.fabric = {};  // Over sockets: whether the fabric carries anything is another question.
   Result<std::unique_ptr<Client>> client = ConnectClient(options);
   if (!client.ok()) return absl::UnavailableError(client.status().message());
   for (const ClusterMember& node : nodes_) {

@@ -23,11 +23,19 @@ struct UpOptions {
   uint64_t nvme_bytes = 0;  // NVMe tier of each node; 0: what the folder has, or none.
   std::string
       nvme_mode;  // "write-through" or "on-demotion"; empty: what the folder has, or the node's default.
-  std::string transport;      // "auto", "map" or "socket"; empty: the node's default.
+  std::string transport;      // "auto", "map", "socket" or "ucx"; empty: the node's default.
   std::string policy;         // Eviction policy of the nodes; empty: the node's default.
   bool router_given = false;  // --router stood on the command line.
   bool detach = false;        // Print and return instead of staying in the foreground.
   uint32_t deadline_s = 60;   // For the whole cluster to be active and answering.
+};
+
+// Of `up`: the nodes' fabric. Of other commands: this client's.
+struct FabricFlags {
+  std::string address;        // HOST:PORT of the first node's first shard; of a client HOST. Empty: none.
+  std::string transports;     // UCX's transports.
+  std::string devices;        // UCX's devices.
+  bool require_rdma = false;  // Fail without an RDMA device.
 };
 
 struct ReplayOptions {
@@ -82,7 +90,9 @@ struct CliOptions {
   bool json = false;                           // Exactly one object on standard output.
   std::string router = kRouterAddressDefault;  // Where the router listens.
   std::string dir;                             // Folder of the local cluster; default ~/.cistern.
-  std::string transport = "auto";              // Client's paths: "auto", "map" or "socket".
+  std::string transport = "auto";              // Client's paths: "auto", "map", "socket" or "ucx".
+  FabricFlags fabric;
+  bool topology = false;  // `peers`: this machine's devices in place of its connections.
   UpOptions up;
   ReplayOptions replay;
   BenchOptions bench;

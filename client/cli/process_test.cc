@@ -88,6 +88,10 @@ TEST_F(ProcessTest, FolderKeepsSettingsAndProcesses) {
                            .nvme_bytes = 6,
                            .nvme_mode = "on-demotion",
                            .transport = "map",
+                           .fabric = "127.0.0.1:0",
+                           .fabric_transports = "tcp",
+                           .fabric_devices = "lo",
+                           .require_rdma = true,
                            .policy = "lru",
                            .addresses = {{"node-1", "127.0.0.1:2"}}};
   ASSERT_TRUE(folder->Save(settings).ok());

@@ -6,6 +6,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
 #include "client/cli/output.h"
+#include "client/cli/topology_view.h"
 #include "client/control/router_link.h"
 #include "client/internal/admin.h"
 #include "nlohmann/json.hpp"
@@ -111,6 +112,11 @@ int RunStatus(const CliOptions& options) {
 }
 
 int RunPeers(const CliOptions& options) {
+  if (options.topology) {  // Of this machine: no cluster is needed for it.
+    Json out{{"topology", TopologyJson(options.fabric)}};
+    PrintResult(options.json, out, TopologyText(out["topology"]));
+    return kExitDone;
+  }
   Result<std::unique_ptr<Client>> client = ConnectClient(options);
   if (!client.ok()) return Fail(options.json, client.status().message());
   Json peers = Json::array();

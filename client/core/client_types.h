@@ -28,7 +28,8 @@ inline constexpr size_t kPlansMax = 65536;  // Plans held at once.
 inline constexpr Nanos kLeaseTtlMax = 30 * kSecond;
 
 struct ClientCoreOptions {
-  std::string transport = "auto";  // "auto", "map" or "socket".
+  std::string transport = "auto";  // "auto", "map", "socket" or "ucx".
+  bool fabric = false;             // The transport takes "ucx:" addresses.
   Nanos default_deadline = 2 * kSecond;
   Nanos lease_ttl = 2 * kSecond;
   uint32_t breaker_failures = 5;             // Failures in a row that open a peer's breaker.

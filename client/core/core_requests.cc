@@ -207,7 +207,9 @@ void ClientCore::Impl::GiveUpOne(Operation& op, Request& request, PartResult why
   // What may still write into the caller's pages, or read from them, has to be stopped before the caller gets
   // them back.
   const bool lands = up && !request.pull && (request.inlined || request.type == FrameType::kRead);
-  const bool must_fence = up && (request.pull || request.unsent_payload);
+  // A read that can be given up alone is: its peer's other calls go on.
+  const bool pull_ended = up && request.pull && transport_.CancelPull(peer.id, id);
+  const bool must_fence = up && ((request.pull && !pull_ended) || request.unsent_payload);
   if (request.type == FrameType::kPlan && up && !request.inlined) QueueRelease(op.asks[request.index].set);
   if (request.type == FrameType::kPut && up && !must_fence && request.chunk >= 0) {
     // The node may be reading the chunk: it stays taken until the reply or the end of the peer.

@@ -139,9 +139,14 @@ std::vector<PeerTable::Address> PeerTable::AddressesOf(const ClientPeer& peer) c
   };
   std::vector<Address> list;
   const bool socket_only = options_.transport == "socket";
-  if (!socket_only && !peer.address.unix_name.empty()) {
+  const bool ucx_only = options_.transport == "ucx";
+  if (!socket_only && !ucx_only && !peer.address.unix_name.empty()) {
     list.push_back({named("unix:", peer.address.unix_name), true, "unix socket found on this host"});
   }
+  if (options_.fabric && !peer.address.fabric.empty() && (ucx_only || options_.transport == "auto")) {
+    list.push_back({named("ucx:", peer.address.fabric), true, "both sides have a fabric address"});
+  }
+  if (ucx_only) return list;
   if (options_.transport != "map" && !peer.address.tcp.empty()) {
     list.push_back({named("tcp:", peer.address.tcp), !socket_only,
                     socket_only ? "--transport socket" : "reached over TCP"});

@@ -43,9 +43,15 @@ const char* PageResultName(PageResult result);
 
 struct ClientOptions {
   std::string router = "127.0.0.1:7400";  // HOST:PORT
-  std::string transport = "auto";         // "auto", "map" (same host only) or "socket"
-  std::string tenant;                     // Empty: "default"
-  bool spin = false;                      // Burn the calling thread while waiting, for lowest latency.
+  std::string transport = "auto";         // "auto", "map" (same host only), "socket" or "ucx"
+  // This host's address on the fabric: nodes that have one too are then reached by UCX, unless they are on
+  // this host. Empty: no fabric, except with transport "ucx", which then goes as routed.
+  std::string fabric;
+  std::string fabric_transports;  // UCX's transports, as in "rc,ud"; empty: all but shared memory.
+  std::string fabric_devices;     // UCX's devices, as in "mlx5_0:1"; empty: all.
+  bool require_rdma = false;      // Connect fails without an RDMA device.
+  std::string tenant;             // Empty: "default"
+  bool spin = false;              // Burn the calling thread while waiting, for lowest latency.
   std::chrono::milliseconds default_deadline{2000};
   std::chrono::milliseconds connect_deadline{5000};  // For Connect itself: the first map and ticket.
   // Whether Connect goes on trying for that long while nobody listens at the router's address. True for what
@@ -281,6 +287,13 @@ class Client {
   // Null when the window has no room. Frees with FreeBuffer or the client.
   void* AllocateBuffer(size_t bytes);
   void FreeBuffer(void* buffer);
+
+  // Memory of the caller that a fabric may write parts into directly, as an engine's pages; other memory
+  // costs one copy more. Begins on a page, bounded by what the device takes. Without a fabric: nothing
+  // happens. No call that uses it may be outstanding when it is unregistered; unregister it before it is
+  // freed.
+  Status RegisterMemory(void* data, size_t bytes);
+  void UnregisterMemory(void* data);
 
   // For metrics: exact counters by name, e.g. "client_hit_blocks_total", "client_breaker_open_total".
   std::vector<std::pair<std::string, uint64_t>> Counters() const;
