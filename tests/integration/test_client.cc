@@ -7,6 +7,9 @@
 //   test_client held                                stores, then fetches once per line; "check" looks at the
 //                                                   memory of the last fetch instead
 //
+//   test_client leased --lease-ms L                 stores and plans, then loads under that plan once per
+//   line
+//
 //   test_client writers --threads N --keys K --rounds R   everybody stores the same keys and reads them back
 //
 //   test_client batch --calls N --rounds R          so many calls out at once
@@ -36,9 +39,9 @@ using cistern::PageResult;
 using Milliseconds = std::chrono::milliseconds;
 
 struct Arguments {
-  std::string command, router, transport = "auto";
+  std::string command, router, transport = "auto", fabric_transports, fabric_devices;
   uint32_t blocks = 16, part = 65536, deadline_ms = 500, threads = 16, keys = 20, rounds = 10, calls = 512,
-           seed = 1;
+           seed = 1, lease_ms = 2000;
 };
 
 // The bytes of a block are a function of its key.
@@ -113,6 +116,9 @@ std::unique_ptr<Client> ConnectOrExit(const Arguments& arguments) {
   cistern::ClientOptions options;
   options.router = arguments.router;
   options.transport = arguments.transport;
+  options.fabric_transports = arguments.fabric_transports;
+  options.fabric_devices = arguments.fabric_devices;
+  options.lease_ttl = Milliseconds(arguments.lease_ms);
   auto client = Client::Connect(options);
   if (!client.ok()) {
     std::fprintf(stderr, "%s\n", client.status().message().c_str());
@@ -195,6 +201,31 @@ int Held(const Arguments& arguments) {
       FetchOnce(*client, chain, pages, arguments);
       pages.Poison(0x77);  // The call has ended: this memory is nobody's but ours.
     }
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+// One plan, and loads under it for as long as its lease holds: what one-sided reads need the node for.
+int Leased(const Arguments& arguments) {
+  const auto client = ConnectOrExit(arguments);
+  const Chain chain = MakeChain(*client, arguments, arguments.seed);
+  Pages pages(chain.blocks(), arguments.part);
+  pages.FillFor(chain);
+  cistern::CallOptions call;
+  call.deadline = Milliseconds(arguments.deadline_ms);
+  (void)client->StoreWait(chain, 0, pages.sources(), call);
+  const auto hit = client->PlanWait(chain, call);
+  std::printf("{\"event\": \"plan\", \"planned\": %u}\n", hit.ok() ? hit.value().blocks() : 0);
+  std::fflush(stdout);
+  if (!hit.ok() || hit.value().blocks() == 0) return 1;
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    pages.Poison(0x5a);
+    const cistern::LoadReport report = client->LoadWait(hit.value(), 0, pages.targets(), call);
+    std::printf("{\"event\": \"load\", \"ok\": %u, \"asked\": %u, \"wrong\": %u, \"pages\": %s}\n",
+                report.ok_pages(), chain.blocks(), pages.Wrong(chain, report.pages),
+                Results(report.pages).c_str());
     std::fflush(stdout);
   }
   return 0;
@@ -295,11 +326,13 @@ bool Parse(int argc, char** argv, Arguments& out) {
     const std::map<std::string, uint32_t*> numbers = {
         {"--blocks", &out.blocks}, {"--part", &out.part},     {"--deadline-ms", &out.deadline_ms},
         {"--keys", &out.keys},     {"--rounds", &out.rounds}, {"--threads", &out.threads},
-        {"--calls", &out.calls},   {"--seed", &out.seed}};
-    if (name == "--router") {
-      out.router = value;
-    } else if (name == "--transport") {
-      out.transport = value;
+        {"--calls", &out.calls},   {"--seed", &out.seed},     {"--lease-ms", &out.lease_ms}};
+    const std::map<std::string, std::string*> words = {{"--router", &out.router},
+                                                       {"--transport", &out.transport},
+                                                       {"--fabric-transports", &out.fabric_transports},
+                                                       {"--fabric-devices", &out.fabric_devices}};
+    if (words.count(name) != 0) {
+      *words.at(name) = value;
     } else if (numbers.count(name) != 0) {
       *numbers.at(name) = static_cast<uint32_t>(std::strtoul(value.c_str(), nullptr, 10));
     } else {
@@ -314,9 +347,10 @@ bool Parse(int argc, char** argv, Arguments& out) {
 int main(int argc, char** argv) {
   Arguments arguments;
   const std::map<std::string, int (*)(const Arguments&)> commands = {
-      {"loop", Loop}, {"held", Held}, {"writers", Writers}, {"batch", Batch}};
+      {"loop", Loop}, {"held", Held}, {"leased", Leased}, {"writers", Writers}, {"batch", Batch}};
   if (!Parse(argc, argv, arguments) || commands.count(arguments.command) == 0) {
-    std::fprintf(stderr, "usage: test_client loop|held|writers|batch --router HOST:PORT [--NAME VALUE]...\n");
+    std::fprintf(stderr,
+                 "usage: test_client loop|held|leased|writers|batch --router HOST:PORT [--NAME VALUE]...\n");
     return 2;
   }
   return commands.at(arguments.command)(arguments);
