@@ -18,6 +18,7 @@ constexpr Nanos kRouterDeadline = 2 * kSecond;
 // A node that answers does so in a millisecond; one that does not must not hold up the others' figures for
 // long.
 constexpr std::chrono::milliseconds kNodeDeadline{300};
+constexpr std::chrono::milliseconds kConnectDeadline{2500};  // A handshake takes at most kHandshakeDeadline.
 
 Json StatsJson(const NodeStats& stats) {
   Json out;
@@ -120,7 +121,7 @@ int RunPeers(const CliOptions& options) {
   Result<std::unique_ptr<Client>> client = ConnectClient(options);
   if (!client.ok()) return Fail(options.json, client.status().message());
   Json peers = Json::array();
-  for (const PeerRow& row : internal::ConnectPeers(*client.value(), std::chrono::milliseconds(1000))) {
+  for (const PeerRow& row : internal::ConnectPeers(*client.value(), kConnectDeadline)) {
     const bool up = row.state == "up";
     peers.push_back(Json{{"from", "client"},
                          {"to", row.node + "/" + std::to_string(row.shard)},

@@ -283,7 +283,8 @@ TEST_F(RouterLinkTest, F32_TheRouterIsToldOfNodesThatWereFoundDead) {
   Watched<Heard> heard;
   RouterLink link(Options(address()), Into(heard));
   ASSERT_TRUE(link.WaitReady(kTestPatience).ok());
-  ASSERT_TRUE(heard.WaitUntil([](const Heard& h) { return h.maps.back().nodes.size() == 1; }));
+  ASSERT_TRUE(
+      heard.WaitUntil([](const Heard& h) { return !h.maps.empty() && h.maps.back().nodes.size() == 1; }));
   const uint64_t incarnation = link.map()->nodes[0].incarnation;
   // One report is out at a time; what is told meanwhile goes along once. Nobody waits.
   const std::vector<GonePeer> gone = {{"node-1", incarnation}, {"node-7", 3}};
@@ -299,6 +300,18 @@ TEST_F(RouterLinkTest, F32_TheRouterIsToldOfNodesThatWereFoundDead) {
   while (link.connected() && clock_.Now() < until) std::this_thread::yield();
   while (link.gone_dropped() == 0 && clock_.Now() < until) link.ReportGone(gone);
   EXPECT_GT(link.gone_dropped(), 0u);
+}
+
+// The last owner of a connection joins gRPC's threads, so the callback of a report must never be it.
+TEST_F(RouterLinkTest, ALinkMayGoWhileAReportIsOut) {
+  Join("node-1");
+  for (int i = 0; i < 20; ++i) {
+    Watched<Heard> heard;
+    RouterLink link(Options(address()), Into(heard));
+    ASSERT_TRUE(link.WaitReady(kTestPatience).ok());
+    ASSERT_TRUE(heard.WaitUntil([](const Heard& h) { return !h.maps.empty(); }));
+    link.ReportGone({{"node-1", 77}});
+  }
 }
 
 TEST_F(RouterLinkTest, AToolIsToldAtOnceThatNobodyListens) {
