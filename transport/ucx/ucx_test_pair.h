@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sched.h>
+
 #include <memory>
 #include <string>
 
@@ -27,8 +29,10 @@ class UcxPair final : public TransportPair {
   UcxTransport& node() override { return *node_; }
   std::string address() const override { return address_; }
   void Step() override {
-    if (client_ != nullptr) client_->Poll();
-    if (node_ != nullptr) node_->Poll();
+    bool moved = client_ != nullptr && client_->Poll();
+    if (node_ != nullptr) moved |= node_->Poll();
+    // Connections are made by a thread of UCX: on a busy machine it needs our CPU to get on.
+    if (!moved) sched_yield();
   }
   void KillClient() override { client_.reset(); }
   void KillNode() { node_.reset(); }
