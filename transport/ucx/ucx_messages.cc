@@ -72,7 +72,7 @@ absl::Status Announcement::Decode(ByteView body) {
     }
     if (r.ok() && region.chunks.empty()) r.Fail("chunks", "none");
   }
-  const absl::Status status = r.Finish();
+  absl::Status status = r.Finish();
   if (!status.ok()) regions.clear();
   return status;
 }
