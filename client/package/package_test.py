@@ -42,6 +42,7 @@ class Package(unittest.TestCase):
              f"-DCMAKE_CXX_COMPILER={CXX}", "-DCMAKE_CXX_FLAGS=" + " ".join(flags_of_build()))
         call(CMAKE, "--build", ROOM / "by_cmake")
         self.use(ROOM / "by_cmake/embed")
+        self.use(ROOM / "by_cmake/embed_c")
 
     def test_builds_with_pkg_config_static_or_not(self):
         env = {"PKG_CONFIG_PATH": str(self.lib / "pkgconfig")}
@@ -51,10 +52,18 @@ class Package(unittest.TestCase):
             call(CXX, "-std=c++20", *flags_of_build(), SOURCE / "client/examples/embed.cc", "-o", out, *flags)
         self.use(out)
 
+    def test_c_header_is_plain_c(self):
+        """The C ABI's header, by a strict C11 compiler, against the installed files alone."""
+        call("cc", "-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", PREFIX / "include", SOURCE / "client/c/abi_check.c")
+
     def test_exports_only_what_the_headers_declare(self):
         names = call("nm", "-DC", "--defined-only", self.lib / "libcistern.so").splitlines()
         names = [n.split(" ", 2)[2] for n in names if " A " not in n]
-        strangers = [n for n in names if not re.match(r"cistern::(Client|Chain|Hit|PageResultName)", n)]
+        declared = set(re.findall(r"\b(cistern_\w+)\(", (PREFIX / "include/cistern/cistern_c.h").read_text()))
+        ours = {n.split("@")[0] for n in names if n.startswith("cistern_")}
+        self.assertEqual(ours, declared)  # The C ABI: every function of its header, and no other.
+        self.assertGreater(len(declared), 25)
+        strangers = [n for n in names if not re.match(r"cistern::(Client|Chain|Hit|PageResultName)|cistern_", n)]
         self.assertEqual(strangers, [])
         self.assertFalse([n for n in names if "::Impl::" in n])
         self.assertGreater(len(names), 20)
