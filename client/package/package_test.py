@@ -67,6 +67,9 @@ class Package(unittest.TestCase):
         self.assertEqual(strangers, [])
         self.assertFalse([n for n in names if "::Impl::" in n])
         self.assertGreater(len(names), 20)
+        # What returns std::string carries a tag in its name, which a pattern in libcistern.map can miss.
+        for name in ("cistern::Hit::owner", "cistern::Client::Counters"):
+            self.assertTrue(any(n.startswith(name) for n in names), name)
 
     def test_headers_need_no_absl(self):
         for header in (PREFIX / "include/cistern").iterdir():
