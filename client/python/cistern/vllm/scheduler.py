@@ -1,0 +1,228 @@
+"""The scheduler's side: what of a request is cached, and which pages the workers load and save each step. One thread, the
+scheduler's; every call here is bounded by lookup_deadline_ms."""
+from __future__ import annotations
+
+import collections
+import dataclasses
+import logging
+import math
+import time
+from typing import Any
+
+import cistern
+
+from .groups import Group
+from .identity import request_extras
+from .metadata import Load, Save, StepPlan
+from .options import Options
+from .session import Session
+
+log = logging.getLogger("vllm.cistern")
+TRACKED_MAX = 1 << 16  # Requests of one engine; vLLM itself holds far fewer.
+
+
+@dataclasses.dataclass
+class Answer:
+    """What a request was told, until it is loaded or done. The hits keep their leases."""
+
+    num_tokens: int
+    local_tokens: int
+    tokens: int
+    hits: list[cistern.Hit]
+    until: float
+
+
+@dataclasses.dataclass
+class Tracked:
+    request: Any
+    extras: list[list[cistern.Extra]]  # per group
+    chains: list[cistern.Chain | None]  # per group
+    blocks: list[list[int]]  # per group, the engine's
+    saved: list[int]  # per group: engine blocks that need no save any more
+    answer: Answer | None = None
+
+
+class SchedulerSide:
+    def __init__(self, session: Session, groups: list[Group], options: Options):
+        self._session, self._groups, self._options = session, groups, options
+        # A hit ends where every group's engine block ends; what lies between is never loaded.
+        self._unit = math.lcm(*(group.block_size for group in groups))
+        self._is_async = options.load_async or len(groups) > 1  # Failures in several groups can only be told by request.
+        self._tracked: dict[str, Tracked] = {}
+        self._loads: dict[str, list[Load]] = {}
+        self.counters: collections.Counter[str] = collections.Counter()
+        self._said: set[str] = set()  # What was logged once.
+
+    def use(self, groups: list[Group]) -> None:
+        """From now on under other keys."""
+        self._groups = groups
+        for tracked in self._tracked.values():
+            tracked.answer = None
+            tracked.chains = [None] * len(groups)
+
+    # ------------------------------------------------ lookup
+    def match(self, request: Any, local_tokens: int) -> tuple[int, bool]:
+        begin = time.perf_counter()
+        tokens = self._match(request, local_tokens)
+        self.counters["lookups"] += 1
+        self.counters["lookup_us"] += int((time.perf_counter() - begin) * 1e6)
+        self.counters["lookup_hits"] += tokens > 0
+        return tokens, self._is_async and tokens > 0
+
+    def _match(self, request: Any, local_tokens: int) -> int:
+        tracked = self._track(request)
+        # One token is always left to compute: the next one comes out of it.
+        last = (request.num_tokens - 1) // self._unit * self._unit
+        if tracked is None or last <= local_tokens or request.skip_reading_prefix_cache:
+            return 0
+        answer = tracked.answer
+        if (answer is not None and (answer.num_tokens, answer.local_tokens) == (request.num_tokens, local_tokens)
+                and time.monotonic() < answer.until):
+            return answer.tokens
+        tracked.answer = None  # Its leases end with it.
+        found = self._plan(tracked, last)
+        if found is None:
+            return 0
+        hits, end = found
+        if end <= local_tokens:
+            return 0
+        tracked.answer = Answer(request.num_tokens, local_tokens, end - local_tokens, hits, self._lease_end())
+        return end - local_tokens
+
+    def _plan(self, tracked: Tracked, last: int) -> tuple[list[cistern.Hit], int] | None:
+        """Leases what is cached of the first `last` tokens in every group; the hit is the shortest of them."""
+        client, end, hits = self._session.client, last, []
+        if client is None:
+            return None
+        deadline = time.monotonic() + self._options.lookup_deadline_ms / 1e3
+        try:
+            for group in self._groups:
+                left_ms = int((deadline - time.monotonic()) * 1e3)
+                if left_ms <= 0:
+                    self.counters["lookup_deadlines"] += 1
+                    return None
+                hit = client.plan(self._chain(tracked, group, last), deadline_ms=left_ms)
+                hits.append(hit)
+                end = min(end, hit.blocks * group.block_tokens)
+        except cistern.Error as error:
+            self._say("lookup", error)
+            return None
+        return hits, end // self._unit * self._unit
+
+    def _lease_end(self) -> float:
+        return time.monotonic() + self._options.lease_ttl_ms / 2e3  # Half of it is left to whoever loads.
+
+    def _track(self, request: Any) -> Tracked | None:
+        tracked = self._tracked.get(request.request_id)
+        if tracked is not None or request.prompt_embeds is not None or len(self._tracked) >= TRACKED_MAX:
+            return tracked
+        count = len(self._groups)
+        tracked = Tracked(request, [request_extras(request, g.block_tokens) for g in self._groups], [None] * count,
+                          [[] for _ in range(count)], [0] * count)
+        self._tracked[request.request_id] = tracked
+        return tracked
+
+    def _chain(self, tracked: Tracked, group: Group, tokens: int) -> cistern.Chain:
+        """The chain of at least the request's first `tokens` tokens, hashed once."""
+        client, chain = self._session.client, tracked.chains[group.index]
+        done = 0 if chain is None else chain.blocks * group.block_tokens
+        if chain is not None and done >= tokens:
+            return chain
+        more = tracked.request.all_token_ids[done:tokens]
+        if chain is None:
+            chain = client.chain(group.layout, more, tracked.extras[group.index])
+        else:
+            chain = client.extend(chain, more)
+        tracked.chains[group.index] = chain
+        return chain
+
+    # ------------------------------------------------ loads
+    def allocated(self, request: Any, block_ids: tuple[list[int], ...], external_tokens: int) -> None:
+        tracked = self._tracked.get(request.request_id)
+        if external_tokens <= 0 or tracked is None or tracked.answer is None:
+            return
+        answer = tracked.answer
+        end = answer.local_tokens + external_tokens
+        if time.monotonic() >= answer.until:
+            # Allocation took long: lease again. What is gone meanwhile is told page by page by who loads.
+            found = self._plan(tracked, end)
+            self.counters["leases_renewed"] += 1
+            if found is not None:
+                answer.hits = found[0]
+        loads = []
+        for group, ids in zip(self._groups, block_ids):
+            last = end // group.block_size
+            first = max(answer.local_tokens // group.block_size, group.first_needed(last))
+            loads.append(Load(group.index, self._chain(tracked, group, end), first * group.per_page, list(ids[first:last])))
+        self._loads[request.request_id] = loads
+
+    # ------------------------------------------------ steps
+    def plan_step(self, step: Any) -> StepPlan:
+        plan, self._loads = StepPlan(loads=self._loads), {}
+        for new in step.scheduled_new_reqs:
+            tracked = self._tracked.get(new.req_id)
+            if tracked is not None:
+                self._restart(tracked, new.block_ids, new.num_computed_tokens)
+                self._save(plan, tracked, new.num_computed_tokens + step.num_scheduled_tokens[new.req_id])
+        cached = step.scheduled_cached_reqs
+        for i, request_id in enumerate(cached.req_ids):
+            tracked = self._tracked.get(request_id)
+            if tracked is None:
+                continue
+            computed, more = cached.num_computed_tokens[i], cached.new_block_ids[i]
+            if request_id in cached.resumed_req_ids:
+                self._restart(tracked, more or (), computed)
+            elif more:
+                for mine, ids in zip(tracked.blocks, more):
+                    mine.extend(ids)
+            self._save(plan, tracked, computed + step.num_scheduled_tokens[request_id])
+        return plan
+
+    def _restart(self, tracked: Tracked, block_ids: Any, computed: int) -> None:
+        tracked.blocks = [list(ids) for ids in block_ids] or [[] for _ in self._groups]
+        tracked.saved = [computed // group.block_size for group in self._groups]
+
+    def _save(self, plan: StepPlan, tracked: Tracked, computed_after: int) -> None:
+        if self._session.client is None:
+            return
+        # Drafts that may still be rejected are not among all_token_ids: only committed tokens are stored.
+        committed = min(computed_after, len(tracked.request.all_token_ids))
+        try:
+            for group in self._groups:
+                self._save_group(plan, tracked, group, committed)
+        except cistern.Error as error:
+            self._say("save", error)
+
+    def _save_group(self, plan: StepPlan, tracked: Tracked, group: Group, committed: int) -> None:
+        ids, first = tracked.blocks[group.index], tracked.saved[group.index]
+        full = min(committed // group.block_size, len(ids))
+        if full <= first:
+            return
+        chain = self._chain(tracked, group, full * group.block_size)
+        tracked.saved[group.index] = full
+        while first < full:  # Blocks that a window has left behind are placeholders: runs between them.
+            if ids[first] == 0:
+                first += 1
+                continue
+            end = first
+            while end < full and ids[end] != 0:
+                end += 1
+            plan.saves.append(Save(group.index, chain, first * group.per_page, ids[first:end]))
+            first = end
+
+    # ------------------------------------------------ ends
+    def received(self, request_ids: Any) -> None:
+        for request_id in request_ids or ():
+            tracked = self._tracked.get(request_id)
+            if tracked is not None:
+                tracked.answer = None
+
+    def finished(self, request_id: str) -> None:
+        self._tracked.pop(request_id, None)
+        self._loads.pop(request_id, None)
+
+    def _say(self, what: str, error: cistern.Error) -> None:
+        self.counters[f"{what}_errors"] += 1
+        if what not in self._said:
+            self._said.add(what)
+            log.warning("cistern: a %s failed, more are only counted: %s", what, error)

@@ -1,0 +1,216 @@
+"""A worker's side: loads pages into the engine's tensors and saves them out. Transfers run on two threads of its own; what the
+model runner's thread does itself is copying pages into staging, before the engine may overwrite them."""
+from __future__ import annotations
+
+import collections
+import logging
+import queue
+import threading
+import time
+from typing import Any
+
+import torch
+
+import cistern
+
+from .groups import Group
+from .metadata import Load, Save, StepPlan
+from .options import Options
+from .pages import PageMover
+from .session import Session
+
+log = logging.getLogger("vllm.cistern")
+SAVES_QUEUED_MAX = 256
+LOADS_QUEUED_MAX = 4096
+SHUTDOWN_S_MAX = 5.0
+
+
+class Staging:
+    """Copies of pages on their way out, within a bound. In the client's put window where that has room, so that nodes on this
+    host take them from there. Any thread."""
+
+    def __init__(self, bytes_max: int):
+        self._left, self._lock = bytes_max, threading.Lock()
+
+    def take(self, client: cistern.Client, nbytes: int) -> memoryview | None:
+        with self._lock:
+            if nbytes > self._left:
+                return None
+            self._left -= nbytes
+        buffer = client.allocate(nbytes)
+        return memoryview(buffer if buffer is not None else bytearray(nbytes))
+
+    def give_back(self, nbytes: int) -> None:
+        with self._lock:
+            self._left += nbytes
+
+
+class WorkerSide:
+    def __init__(self, session: Session, groups: list[Group], options: Options):
+        self._session, self._groups, self._options = session, groups, options
+        self._movers: list[PageMover] = []
+        self._staging = Staging(options.staging_bytes)
+        self._saves: queue.Queue[Any] = queue.Queue(SAVES_QUEUED_MAX)
+        self._loads: queue.Queue[Any] = queue.Queue(LOADS_QUEUED_MAX)
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()  # Guards what follows.
+        self._received: set[str] = set()
+        self._failed: set[str] = set()
+        self._bad_blocks: set[int] = set()
+        self.counters: collections.Counter[str] = collections.Counter()
+
+    def register(self, kv_caches: dict[str, torch.Tensor]) -> None:
+        movers = [PageMover(group, [kv_caches[name] for name in group.layer_names]) for group in self._groups]
+        for mover in movers:
+            mover.self_test()
+        self._movers = movers
+        for name, target in (("cistern-load", self._run_loads), ("cistern-save", self._run_saves)):
+            thread = threading.Thread(target=target, name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        log.info("cistern: %s", "; ".join(
+            f"group {g.index}: {len(g.layer_names)} layers, {g.encoding.name}, {g.block_tokens} tokens a block, "
+            f"{'in place' if g.direct else 're-tiled'}" for g in self._groups))
+
+    # ------------------------------------------------ loads
+    def start_loads(self, plan: StepPlan, in_background: bool) -> None:
+        for request_id, loads in plan.loads.items():
+            if not in_background:
+                self._load_request(request_id, loads)
+                continue
+            try:
+                self._loads.put_nowait((request_id, loads))
+            except queue.Full:
+                self._end_load(request_id, [set(load.block_ids) for load in loads])
+
+    def _run_loads(self) -> None:
+        while (item := self._loads.get()) is not None:
+            self._load_request(*item, tell=True)
+
+    def _load_request(self, request_id: str, loads: list[Load], tell: bool = False) -> None:
+        begin = time.perf_counter()
+        bad = []
+        for load in loads:
+            try:
+                bad.append(self._load(load))
+            except Exception as error:  # Whatever it is: the engine computes what was not loaded.
+                self._count("load_errors")
+                log.warning("cistern: a load failed: %s", error)
+                bad.append(set(load.block_ids))
+        self._count("load_us", int((time.perf_counter() - begin) * 1e6))
+        self._end_load(request_id, bad, tell)
+
+    def _end_load(self, request_id: str, bad: list[set[int]], tell: bool = True) -> None:
+        with self._lock:
+            self.counters["failed_blocks"] += sum(map(len, bad))
+            if len(self._groups) == 1:
+                self._bad_blocks |= bad[0]
+            elif any(bad):  # Block ids mean nothing beyond their group.
+                self._failed.add(request_id)
+            if tell:
+                self._received.add(request_id)
+
+    def _load(self, load: Load) -> set[int]:
+        """Gives the engine blocks that did not arrive."""
+        group, mover, client = self._groups[load.group], self._movers[load.group], self._session.client
+        wanted = len(load.block_ids) * group.per_page
+        if not wanted:
+            return set()
+        if client is None:
+            return set(load.block_ids)
+        deadline_ms = self._options.load_deadline_ms
+        hit = client.plan(load.chain, deadline_ms=deadline_ms, slice_first=group.slice_first, slice_count=group.heads)
+        count = min(max(hit.blocks - load.first, 0), wanted) // group.per_page  # Engine blocks.
+        ids = load.block_ids[:count]
+        bad = set(load.block_ids[count:])
+        if ids:
+            memory = None
+            if not group.direct:
+                memory = memoryview(bytearray(count * mover.page_bytes))
+            pages = mover.in_place(ids) if memory is None else mover.split(memory)
+            report = client.load(hit, pages, first=load.first, deadline_ms=deadline_ms, slice_first=group.slice_first,
+                                 slice_count=group.heads)
+            broken = {i // group.per_page for i in report.failed}
+            if memory is not None:
+                mover.copy_in(ids, memory)  # Of broken ones too: the engine computes them anew.
+            bad |= {ids[i] for i in broken}
+            for i in report.failed:
+                self._count("failed_pages_" + cistern.PageResult(report.codes[i]).name.lower())
+            self._count("loaded_bytes", report.bytes)
+            self._count("loaded_blocks", count - len(broken))
+        client.release(hit)
+        return bad
+
+    # ------------------------------------------------ saves
+    def start_saves(self, plan: StepPlan) -> None:
+        begin = time.perf_counter()
+        client = self._session.client
+        for save in plan.saves if client is not None else ():
+            mover = self._movers[save.group]
+            nbytes = len(save.block_ids) * mover.page_bytes
+            memory = self._staging.take(client, nbytes)
+            if memory is None:
+                self._count("dropped_blocks", len(save.block_ids))
+                continue
+            mover.copy_out(save.block_ids, memory)
+            try:
+                self._saves.put_nowait((client, save, memory))
+            except queue.Full:
+                self._staging.give_back(nbytes)
+                self._count("dropped_blocks", len(save.block_ids))
+        if plan.saves:
+            self._count("save_copy_us", int((time.perf_counter() - begin) * 1e6))
+
+    def _run_saves(self) -> None:
+        while (item := self._saves.get()) is not None:
+            client, save, memory = item
+            try:
+                self._store(client, save, memory)
+            except Exception as error:
+                self._count("save_errors")
+                log.warning("cistern: a save failed: %s", error)
+            finally:
+                nbytes = len(memory)
+                del item, memory
+                self._staging.give_back(nbytes)
+
+    def _store(self, client: cistern.Client, save: Save, memory: memoryview) -> None:
+        group = self._groups[save.group]
+        report = client.store(save.chain, self._movers[save.group].split(memory), first=save.first,
+                              deadline_ms=self._options.store_deadline_ms, slice_first=group.slice_first, slice_count=group.heads)
+        self._count("saved_bytes", report.bytes)
+        self._count("saved_pages", report.ok_pages)
+        for i in report.failed:
+            self._count("refused_pages_" + cistern.PageResult(report.codes[i]).name.lower())
+
+    # ------------------------------------------------ results
+    def take_results(self) -> tuple[set[str], set[str]]:
+        with self._lock:
+            received, self._received = self._received, set()
+            failed, self._failed = self._failed, set()
+        return received, failed
+
+    def take_bad_blocks(self) -> set[int]:
+        with self._lock:
+            bad, self._bad_blocks = self._bad_blocks, set()
+        return bad
+
+    def _count(self, name: str, by: int = 1) -> None:
+        with self._lock:
+            self.counters[name] += by
+
+    def take_counters(self) -> dict[str, int]:
+        with self._lock:
+            counters, self.counters = self.counters, collections.Counter()
+        return dict(counters)
+
+    def shutdown(self) -> None:
+        """Lets saves that are under way end, within a bound."""
+        deadline = time.monotonic() + SHUTDOWN_S_MAX
+        for waiting in (self._saves, self._loads):
+            try:
+                waiting.put(None, timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Full:
+                pass
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))

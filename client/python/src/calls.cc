@@ -1,0 +1,312 @@
+#include <nanobind/stl/string.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "client/python/src/errors.h"
+#include "client/python/src/lent.h"
+#include "client/python/src/values.h"
+
+// Client: the calls that wait, with the GIL released, and the submitted ones, whose callbacks take it.
+namespace cistern::py {
+namespace {
+
+using nb::literals::operator""_a;
+
+// Ends the client without the GIL: callbacks of outstanding calls want it, perhaps on other threads.
+void EndClient(Client* client) {
+  if (PyGILState_Check() != 0) {
+    nb::gil_scoped_release release;
+    delete client;
+  } else {
+    delete client;
+  }
+}
+
+// Owners: the Python object and each buffer it handed out.
+struct PyClient {
+  std::shared_ptr<Client> client;
+  Client& get() const {
+    if (client == nullptr) Raise({Code::kFailedPrecondition, "client: closed"});
+    return *client;
+  }
+};
+
+// Memory of the put window, as a Python buffer.
+struct WindowBuffer {
+  std::shared_ptr<Client> client;
+  void* data = nullptr;
+  size_t bytes = 0;
+  WindowBuffer(std::shared_ptr<Client> owner, void* memory, size_t size)
+      : client(std::move(owner)), data(memory), bytes(size) {}
+  WindowBuffer(const WindowBuffer&) = delete;
+  WindowBuffer& operator=(const WindowBuffer&) = delete;
+  ~WindowBuffer() { client->FreeBuffer(data); }
+};
+
+int GetWindowBuffer(PyObject* self, Py_buffer* view, int flags) {
+  auto* buffer = nb::inst_ptr<WindowBuffer>(self);
+  return PyBuffer_FillInfo(view, self, buffer->data, static_cast<Py_ssize_t>(buffer->bytes), 0, flags);
+}
+PyType_Slot kWindowBufferSlots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(GetWindowBuffer)},
+                                    {0, nullptr}};
+
+CallOptions Options(uint32_t deadline_ms, uint16_t slice_first, uint16_t slice_count) {
+  CallOptions options;
+  options.deadline = std::chrono::milliseconds(deadline_ms);
+  options.slice_first = slice_first;
+  options.slice_count = slice_count;
+  return options;
+}
+
+// A callback and what its call borrows; dies with the GIL held, on whichever thread drives the client.
+struct Pending {
+  nb::object callback;
+  Lent lent;
+};
+std::shared_ptr<Pending> MakePending(nb::object callback) {
+  return {new Pending{std::move(callback), {}}, [](Pending* pending) {
+            nb::gil_scoped_acquire acquire;
+            delete pending;
+          }};
+}
+// callback(result, None) or callback(None, error). What it raises is Python's to report, not ours to swallow.
+template <typename Make>
+void Tell(const Pending& pending, const Status& status, Make&& make) {
+  nb::gil_scoped_acquire acquire;
+  try {
+    if (status.ok()) {
+      pending.callback(make(), nb::none());
+    } else {
+      pending.callback(nb::none(), MakeError(status));
+    }
+  } catch (nb::python_error& error) {
+    error.discard_as_unraisable("callback of a cistern call");
+  }
+}
+template <typename From>
+std::function<void(From)> TellReport(std::shared_ptr<Pending> pending) {
+  return [pending = std::move(pending)](From report) {
+    const Status status = report.status;
+    Tell(*pending, status, [&] { return nb::cast(TakeReport(std::move(report))); });
+  };
+}
+
+nb::object Connect(std::string router, std::string transport, std::string tenant, bool spin,
+                   uint32_t deadline_ms, uint32_t connect_deadline_ms, bool wait_for_router,
+                   uint32_t lease_ttl_ms, uint64_t window_bytes, uint32_t breaker_failures,
+                   uint32_t breaker_retry_ms, uint32_t negative_ttl_ms) {
+  ClientOptions options;
+  options.router = std::move(router);
+  options.transport = std::move(transport);
+  options.tenant = std::move(tenant);
+  options.spin = spin;
+  options.default_deadline = std::chrono::milliseconds(deadline_ms);
+  options.connect_deadline = std::chrono::milliseconds(connect_deadline_ms);
+  options.wait_for_router = wait_for_router;
+  options.lease_ttl = std::chrono::milliseconds(lease_ttl_ms);
+  options.window_bytes = window_bytes;
+  options.breaker_failures = breaker_failures;
+  options.breaker_retry = std::chrono::milliseconds(breaker_retry_ms);
+  options.negative_ttl = std::chrono::milliseconds(negative_ttl_ms);
+  Result<std::unique_ptr<Client>> connected = [&] {
+    nb::gil_scoped_release release;
+    return Client::Connect(options);
+  }();
+  return nb::cast(PyClient{std::shared_ptr<Client>(ValueOrRaise(std::move(connected)).release(), EndClient)});
+}
+
+nb::object Allocate(const PyClient& self, size_t bytes) {
+  void* data = self.get().AllocateBuffer(bytes);
+  if (data == nullptr) return nb::none();
+  return nb::cast(new WindowBuffer(self.client, data, bytes), nb::rv_policy::take_ownership);
+}
+
+nb::dict Counters(const PyClient& self) {
+  nb::dict out;
+  for (const auto& [name, value] : self.get().Counters()) out[name.c_str()] = value;
+  return out;
+}
+
+// --- calls that wait
+Report LoadWait(const PyClient& self, const Hit& hit, nb::handle pages, uint32_t first, uint32_t deadline_ms,
+                uint16_t slice_first, uint16_t slice_count) {
+  Lent lent;
+  const std::vector<Page> targets = TakePages(pages, true, lent);
+  const std::shared_ptr<Client> client = (self.get(), self.client);
+  LoadReport report = [&] {
+    nb::gil_scoped_release release;
+    return client->LoadWait(hit, first, targets, Options(deadline_ms, slice_first, slice_count));
+  }();
+  return TakeReport(std::move(report));
+}
+Report FetchWait(const PyClient& self, const Chain& chain, nb::handle pages, uint32_t deadline_ms,
+                 uint16_t slice_first, uint16_t slice_count) {
+  Lent lent;
+  const std::vector<Page> targets = TakePages(pages, true, lent);
+  const std::shared_ptr<Client> client = (self.get(), self.client);
+  LoadReport report = [&] {
+    nb::gil_scoped_release release;
+    return client->FetchWait(chain, targets, Options(deadline_ms, slice_first, slice_count));
+  }();
+  return TakeReport(std::move(report));
+}
+Report StoreWait(const PyClient& self, const Chain& chain, nb::handle pages, uint32_t first,
+                 uint32_t deadline_ms, uint16_t slice_first, uint16_t slice_count) {
+  Lent lent;
+  const std::vector<ConstPage> sources = AsConst(TakePages(pages, false, lent));
+  const std::shared_ptr<Client> client = (self.get(), self.client);
+  StoreReport report = [&] {
+    nb::gil_scoped_release release;
+    return client->StoreWait(chain, first, sources, Options(deadline_ms, slice_first, slice_count));
+  }();
+  return TakeReport(std::move(report));
+}
+uint32_t LookupWait(const PyClient& self, const Chain& chain, uint32_t deadline_ms, uint16_t slice_first,
+                    uint16_t slice_count) {
+  const std::shared_ptr<Client> client = (self.get(), self.client);
+  Result<uint32_t> found = [&] {
+    nb::gil_scoped_release release;
+    return client->LookupWait(chain, Options(deadline_ms, slice_first, slice_count));
+  }();
+  return ValueOrRaise(std::move(found));
+}
+Hit PlanWait(const PyClient& self, const Chain& chain, uint32_t deadline_ms, uint16_t slice_first,
+             uint16_t slice_count) {
+  const std::shared_ptr<Client> client = (self.get(), self.client);
+  Result<Hit> hit = [&] {
+    nb::gil_scoped_release release;
+    return client->PlanWait(chain, Options(deadline_ms, slice_first, slice_count));
+  }();
+  return ValueOrRaise(std::move(hit));
+}
+
+// --- submitted calls. The submission itself runs without the GIL: the client's lock may be held by a thread
+// that wants it.
+CallId SubmitLookup(const PyClient& self, const Chain& chain, nb::object callback, uint32_t deadline_ms,
+                    uint16_t slice_first, uint16_t slice_count) {
+  auto pending = MakePending(std::move(callback));
+  Client& client = self.get();
+  nb::gil_scoped_release release;
+  return client.Lookup(chain, Options(deadline_ms, slice_first, slice_count),
+                       [pending](Status status, uint32_t blocks) {
+                         Tell(*pending, status, [&] { return nb::cast(blocks); });
+                       });
+}
+CallId SubmitPlan(const PyClient& self, const Chain& chain, nb::object callback, uint32_t deadline_ms,
+                  uint16_t slice_first, uint16_t slice_count) {
+  auto pending = MakePending(std::move(callback));
+  Client& client = self.get();
+  nb::gil_scoped_release release;
+  return client.Plan(chain, Options(deadline_ms, slice_first, slice_count),
+                     [pending](Status status, Hit hit) {
+                       Tell(*pending, status, [&] { return nb::cast(std::move(hit)); });
+                     });
+}
+CallId SubmitLoad(const PyClient& self, const Hit& hit, nb::handle pages, nb::object callback, uint32_t first,
+                  uint32_t deadline_ms, uint16_t slice_first, uint16_t slice_count) {
+  auto pending = MakePending(std::move(callback));
+  const std::vector<Page> targets = TakePages(pages, true, pending->lent);
+  Client& client = self.get();
+  nb::gil_scoped_release release;
+  return client.Load(hit, first, targets, Options(deadline_ms, slice_first, slice_count),
+                     TellReport<LoadReport>(std::move(pending)));
+}
+CallId SubmitFetch(const PyClient& self, const Chain& chain, nb::handle pages, nb::object callback,
+                   uint32_t deadline_ms, uint16_t slice_first, uint16_t slice_count) {
+  auto pending = MakePending(std::move(callback));
+  const std::vector<Page> targets = TakePages(pages, true, pending->lent);
+  Client& client = self.get();
+  nb::gil_scoped_release release;
+  return client.Fetch(chain, targets, Options(deadline_ms, slice_first, slice_count),
+                      TellReport<LoadReport>(std::move(pending)));
+}
+CallId SubmitStore(const PyClient& self, const Chain& chain, nb::handle pages, nb::object callback,
+                   uint32_t first, uint32_t deadline_ms, uint16_t slice_first, uint16_t slice_count) {
+  auto pending = MakePending(std::move(callback));
+  const std::vector<ConstPage> sources = AsConst(TakePages(pages, false, pending->lent));
+  Client& client = self.get();
+  nb::gil_scoped_release release;
+  return client.Store(chain, first, sources, Options(deadline_ms, slice_first, slice_count),
+                      TellReport<StoreReport>(std::move(pending)));
+}
+
+template <typename Class>
+void BindSubmissions(Class& type) {
+  type.def("submit_lookup", &SubmitLookup, "chain"_a, "callback"_a, nb::kw_only(), "deadline_ms"_a = 0,
+           "slice_first"_a = 0, "slice_count"_a = 0)
+      .def("submit_plan", &SubmitPlan, "chain"_a, "callback"_a, nb::kw_only(), "deadline_ms"_a = 0,
+           "slice_first"_a = 0, "slice_count"_a = 0)
+      .def("submit_load", &SubmitLoad, "hit"_a, "pages"_a, "callback"_a, nb::kw_only(), "first"_a = 0,
+           "deadline_ms"_a = 0, "slice_first"_a = 0, "slice_count"_a = 0)
+      .def("submit_fetch", &SubmitFetch, "chain"_a, "pages"_a, "callback"_a, nb::kw_only(),
+           "deadline_ms"_a = 0, "slice_first"_a = 0, "slice_count"_a = 0)
+      .def("submit_store", &SubmitStore, "chain"_a, "pages"_a, "callback"_a, nb::kw_only(), "first"_a = 0,
+           "deadline_ms"_a = 0, "slice_first"_a = 0, "slice_count"_a = 0)
+      .def(
+          "cancel",
+          [](const PyClient& self, CallId call) {
+            const std::shared_ptr<Client> client = (self.get(), self.client);
+            nb::gil_scoped_release release;
+            client->Cancel(call);
+          },
+          "call"_a)
+      .def("poll",
+           [](const PyClient& self) {
+             const std::shared_ptr<Client> client = (self.get(), self.client);
+             nb::gil_scoped_release release;
+             return client->Poll();
+           })
+      .def("fileno", [](const PyClient& self) { return self.get().event_fd(); });
+}
+
+template <typename Class>
+void BindWaits(Class& type) {
+  type.def("lookup", &LookupWait, "chain"_a, nb::kw_only(), "deadline_ms"_a = 0, "slice_first"_a = 0,
+           "slice_count"_a = 0)
+      .def("plan", &PlanWait, "chain"_a, nb::kw_only(), "deadline_ms"_a = 0, "slice_first"_a = 0,
+           "slice_count"_a = 0)
+      .def("load", &LoadWait, "hit"_a, "pages"_a, nb::kw_only(), "first"_a = 0, "deadline_ms"_a = 0,
+           "slice_first"_a = 0, "slice_count"_a = 0)
+      .def("fetch", &FetchWait, "chain"_a, "pages"_a, nb::kw_only(), "deadline_ms"_a = 0, "slice_first"_a = 0,
+           "slice_count"_a = 0)
+      .def("store", &StoreWait, "chain"_a, "pages"_a, nb::kw_only(), "first"_a = 0, "deadline_ms"_a = 0,
+           "slice_first"_a = 0, "slice_count"_a = 0)
+      .def(
+          "release", [](const PyClient& self, const Hit& hit) { self.get().Release(hit); }, "hit"_a);
+}
+
+}  // namespace
+
+void BindCalls(nb::module_& module) {
+  nb::class_<WindowBuffer>(module, "Buffer", nb::type_slots(kWindowBufferSlots))
+      .def("__len__", [](const WindowBuffer& buffer) { return buffer.bytes; })
+      .def_prop_ro("nbytes", [](const WindowBuffer& buffer) { return buffer.bytes; });
+  nb::class_<PyClient> type(module, "NativeClient");
+  type.def_static("connect", &Connect, nb::kw_only(), "router"_a, "transport"_a, "tenant"_a, "spin"_a,
+                  "deadline_ms"_a, "connect_deadline_ms"_a, "wait_for_router"_a, "lease_ttl_ms"_a,
+                  "window_bytes"_a, "breaker_failures"_a, "breaker_retry_ms"_a, "negative_ttl_ms"_a)
+      .def("close", [](PyClient& self) { self.client.reset(); })
+      .def_prop_ro("closed", [](const PyClient& self) { return self.client == nullptr; })
+      .def(
+          "chain",
+          [](const PyClient& self, const Layout& layout, nb::handle tokens, nb::handle extras) {
+            const Tokens ids(tokens);
+            return ValueOrRaise(self.get().MakeChain(layout, ids.span(), TakeExtras(extras)));
+          },
+          "layout"_a, "tokens"_a, "extras"_a.none() = nb::none())
+      .def(
+          "extend",
+          [](const PyClient& self, const Chain& prefix, nb::handle tokens, nb::handle extras) {
+            const Tokens ids(tokens);
+            return ValueOrRaise(self.get().ExtendChain(prefix, ids.span(), TakeExtras(extras)));
+          },
+          "prefix"_a, "tokens"_a, "extras"_a.none() = nb::none())
+      .def("allocate", &Allocate, "nbytes"_a)
+      .def("counters", &Counters);
+  BindWaits(type);
+  BindSubmissions(type);
+}
+
+}  // namespace cistern::py
