@@ -5,7 +5,7 @@ set -euo pipefail
 
 packages=(
   # Tools
-  g++ cmake ninja-build pkg-config ccache mold python3 zstd
+  g++ cmake ninja-build pkg-config ccache mold python3 python3-dev python3-pip python3-venv zstd
   # Libraries: control plane, state, hashes and checksums, command line
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev librocksdb-dev libspdlog-dev
   libssl-dev libisal-dev libxxhash-dev libzstd-dev libcli11-dev nlohmann-json3-dev

@@ -1,17 +1,23 @@
 #!/usr/bin/env bash
-# Installs, builds and runs all tests. `--asan` and `--tsan` add the same tests, without lint, under AddressSanitizer with UBSan and
+# Installs, builds and runs all tests. `--engines` also installs vLLM for the CPU into build/vllm, a minute and 6 GB; without it the tests
+# of the engines are skipped by name. `--asan` and `--tsan` add the same tests, without lint, under AddressSanitizer with UBSan and
 # under ThreadSanitizer; each builds everything once more.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 sanitizers=()
+engines=
 for flag in "$@"; do
   case "$flag" in
     --asan | --tsan) sanitizers+=("${flag#--}") ;;
-    *) fail "unknown flag $flag; there are --asan and --tsan" ;;
+    --engines) engines=yes ;;
+    *) fail "unknown flag $flag; there are --asan, --tsan and --engines" ;;
   esac
 done
 
 "$root/deploy/install_deps.sh"
+if [ -n "$engines" ]; then
+  "$root/deploy/install_vllm_cpu.sh" || step "no vLLM: the engines' tests will be skipped"
+fi
 "$root/deploy/build.sh" release
 step "checking that every header compiles alone"
 cmake --build "$root/build/release" --parallel "$(nproc)" --target all_verify_interface_header_sets

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "cistern/chain_wire.h"
 #include "client/python/src/errors.h"
 
 namespace cistern::py {
@@ -118,7 +119,17 @@ void BindValues(nb::module_& module) {
             if (block >= chain.blocks()) throw nb::index_error("block is not in the chain");
             return chain.fingerprint(block);
           },
-          "block"_a);
+          "block"_a)
+      // For an engine's own workers: keys, not tokens.
+      .def("__getstate__",
+           [](const Chain& chain) {
+             const std::string bytes = SerializeChain(chain);
+             return ToBytes(bytes.data(), bytes.size());
+           })
+      .def("__setstate__", [](Chain& self, nb::bytes state) {
+        new (&self)
+            Chain(state.size() == 0 ? Chain() : ValueOrRaise(ParseChain({state.c_str(), state.size()})));
+      });
   nb::class_<Hit>(module, "Hit")
       .def("__len__", &Hit::blocks)
       .def_prop_ro("blocks", &Hit::blocks)

@@ -1,5 +1,5 @@
 """The Python package against a real cluster: client_test.py BIN_DIR TESTS_DIR, by an interpreter that has cistern installed."""
-import array, ast, asyncio, inspect, os, pathlib, re, signal, subprocess, sys, threading, time, unittest
+import array, ast, asyncio, copy, os, pathlib, re, signal, subprocess, sys, threading, time, unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tests/integration"))
 import harness
@@ -111,6 +111,15 @@ class Calls(harness.Case):
         self.assertEqual((grown.hash(2), grown.fingerprint(2)), (want, self.client.chain(layout(), ids).fingerprint(2)))
         salted = self.client.chain(layout(), ids, [cistern.Extra(cistern.ExtraKind.SALT, 0, 0, b"tenant")])
         self.assertNotEqual(salted.hash(0), self.client.chain(layout(), ids).hash(0))
+
+    def test_chains_travel_between_processes_of_an_engine(self):
+        chain = self.client.chain(layout(), tokens(3))
+        back = copy.copy(chain)  # By the state that vLLM's messages to its workers carry.
+        self.assertEqual([back.hash(i) for i in range(3)], [chain.hash(i) for i in range(3)])
+        self.client.store(back, contents(3))
+        self.assertEqual(self.client.lookup(chain), 3)
+        with self.assertRaises(cistern.InvalidArgument):
+            cistern.Chain.__new__(cistern.Chain).__setstate__(b"something else")
 
     def test_bad_input_is_named(self):
         chain = self.client.chain(layout(), tokens(1))

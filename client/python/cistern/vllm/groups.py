@@ -57,7 +57,7 @@ def refuse(what: str) -> None:
 
 def _head_slices(name: str, heads: int, total: int, parallel: Any) -> tuple[int, int]:
     """(slices of the model, the first of this rank). A rank has whole heads, or one that it shares with its neighbours."""
-    tp, rank = parallel.tensor_parallel_size, getattr(parallel, "rank", 0) % parallel.tensor_parallel_size
+    tp, rank = parallel.tensor_parallel_size, parallel.rank % parallel.tensor_parallel_size
     if heads * tp == total or tp == 1:
         return heads * tp, rank * heads
     if heads == 1 and total < tp and tp % total == 0:

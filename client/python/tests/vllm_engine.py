@@ -1,0 +1,51 @@
+"""One vLLM engine in one process: vllm_engine.py SPEC OUT. SPEC: {model, dtype, extra or null, prompts, max_tokens, engine}; OUT: {rows:
+[{tokens, external, local, computed, seconds}], seconds, block_size, counters}."""
+import json, os, pathlib, sys, time
+
+ENVIRONMENT = dict(VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind", VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_NO_USAGE_STATS="1",
+                   VLLM_HOST_IP="127.0.0.1", OMP_NUM_THREADS="2", HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", DO_NOT_TRACK="1",
+                   CUDA_VISIBLE_DEVICES="")
+SOURCES = dict(external="external_kv_transfer", local="local_cache_hit", computed="local_compute")
+
+
+def by_source(llm):
+    found = dict.fromkeys(SOURCES, 0)
+    for metric in llm.get_metrics():
+        for name, source in SOURCES.items():
+            if metric.name == "vllm:prompt_tokens_by_source" and metric.labels.get("source") == source:
+                found[name] += int(metric.value)
+    return found
+
+
+def connector_counters(llm):
+    """What the connector counted, as vLLM's own metrics have it."""
+    return {m.labels.get("event", m.name.removeprefix("vllm:cistern_")): int(m.value) for m in llm.get_metrics() if m.name.startswith("vllm:cistern_")}
+
+
+def main():
+    begin = time.monotonic()
+    spec = json.loads(pathlib.Path(sys.argv[1]).read_text())
+    os.environ.update({k: v for k, v in ENVIRONMENT.items() if k not in os.environ})
+    from vllm import LLM, SamplingParams
+
+    transfer = {} if spec["extra"] is None else {"kv_transfer_config": dict(
+        kv_connector="CisternConnector", kv_connector_module_path="cistern.vllm", kv_role="kv_both", kv_load_failure_policy="recompute",
+        kv_connector_extra_config=spec["extra"])}
+    llm = LLM(model=spec["model"], dtype=spec["dtype"], load_format="safetensors", skip_tokenizer_init=True, seed=11, max_model_len=2048,
+              max_num_seqs=4, max_num_batched_tokens=2048, enforce_eager=True, disable_log_stats=False,
+              enable_prefix_caching=spec["extra"] is not None, **transfer, **spec["engine"])
+    sampling = SamplingParams(temperature=0.0, max_tokens=spec["max_tokens"], ignore_eos=True, detokenize=False)
+    rows = []
+    for tokens in spec["prompts"]:
+        before, start = by_source(llm), time.monotonic()
+        out = llm.generate([{"prompt_token_ids": tokens}], sampling, use_tqdm=False)[0].outputs[0]
+        after = by_source(llm)
+        rows.append({name: after[name] - before[name] for name in SOURCES} | dict(tokens=list(out.token_ids), seconds=time.monotonic() - start))
+    llm.generate([{"prompt_token_ids": [5, 6, 7]}], SamplingParams(max_tokens=2, ignore_eos=True, detokenize=False), use_tqdm=False)
+    counters, block_size = connector_counters(llm), llm.llm_engine.vllm_config.cache_config.block_size
+    llm.llm_engine.engine_core.shutdown()
+    pathlib.Path(sys.argv[2]).write_text(json.dumps(dict(rows=rows, seconds=time.monotonic() - begin, block_size=block_size, counters=counters)))
+
+
+if __name__ == "__main__":
+    main()
