@@ -1,4 +1,4 @@
-"""Builds the wheel, installs it into a clean environment and runs client_test.py there: python_test.py BUILD SOURCE."""
+"""Builds the wheel, installs it into a clean environment and runs client_test.py and keyed_test.py there: python_test.py BUILD SOURCE."""
 import pathlib, shutil, subprocess, sys
 
 import environment
@@ -20,7 +20,9 @@ def main():
     # Clean: the package must import without numpy, which only one test wants.
     environment.call(python, "-c", "import cistern, cistern.aio, sys; assert 'numpy' not in sys.modules")
     subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "numpy"], check=False)
-    sys.exit(subprocess.run([str(python), "-B", str(source / "client/python/tests/client_test.py"), str(build / "bin"), str(build / "tests")]).returncode)
+    codes = [subprocess.run([str(python), "-B", str(source / "client/python/tests" / script), str(build / "bin"), str(build / "tests")]).returncode
+             for script in ("client_test.py", "keyed_test.py")]
+    sys.exit(max(codes))
 
 
 if __name__ == "__main__":
