@@ -71,3 +71,21 @@ def needs_of(file):
     meta = call(sys.executable, "-c", "import sys, zipfile; z = zipfile.ZipFile(sys.argv[1]);"
                 "print(z.read(next(n for n in z.namelist() if n.endswith('METADATA'))).decode())", file)
     return [line for line in re.findall(r"^Requires-Dist: (.*)$", meta, re.M) if "extra ==" not in line]
+
+
+# Packages whose own classes the plug-ins are tested against; without what their servers need. The folder is on the path of an
+# environment that has torch.
+ENGINES = ("lmcache==0.5.6", "sglang==0.5.23", "sortedcontainers==2.4.0")
+
+
+def engines(build, python):
+    """Folder with ENGINES, or nothing and why."""
+    folder, stamp = build / "python/engines", build / "python/engines.txt"
+    if stamp.exists() and stamp.read_text() == " ".join(ENGINES):
+        return folder, None
+    done = subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--upgrade", "--target", str(folder),
+                           *ENGINES], capture_output=True, text=True, timeout=300)
+    if done.returncode != 0:
+        return None, (done.stderr.strip().splitlines() or ["no reason"])[-1]
+    stamp.write_text(" ".join(ENGINES))
+    return folder, None

