@@ -20,8 +20,7 @@ elseif(CISTERN_LLD)
   add_link_options(-fuse-ld=lld)
 endif()
 
-set(CISTERN_WARNINGS -Wall -Wextra -Wshadow $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> $<$<COMPILE_LANGUAGE:CXX>:-Woverloaded-virtual>
-  -Wimplicit-fallthrough -Werror)
+set(CISTERN_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough -Werror)
 
 function(_cistern_common target)
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>

@@ -248,6 +248,21 @@ class Calls(harness.Case):
         self.assertEqual(done.returncode, 0, done)
         self.assertEqual(done.stdout, "stored 6 of 6\ncached 6 same bytes True failed []\n")
 
+    def test_examples_of_reuse(self):
+        example = HERE.parents[1] / "examples/reuse.py"
+        done = subprocess.run([sys.executable, str(example), self.router], capture_output=True, text=True, timeout=harness.PATIENCE)
+        self.assertEqual(done.returncode, 0, done)
+        turns = [tuple(map(int, t)) for t in re.findall(r"turn \d+: (\d+) of (\d+) tokens", done.stdout)]
+        # Each turn finds the whole blocks of the prompt before it.
+        self.assertEqual([t[0] for t in turns], [0] + [t[1] // 16 * 16 for t in turns[:-1]])
+        self.assertIn("the first user finds 0 tokens of the shared 800, the others 800 to 800", done.stdout)
+        first, last = map(float, re.search(r"static first: hit ratio (\S+), user first: hit ratio (\S+)", done.stdout).groups())
+        self.assertGreater(first, 0.8)
+        self.assertEqual(last, 0)
+        self.assertIn("agent: 2800 of 2810 tokens were cached, 99.6%", done.stdout)
+        gone = subprocess.run([sys.executable, str(example), f"127.0.0.1:{harness.free_port()}"], capture_output=True, text=True, timeout=60)
+        self.assertEqual((gone.returncode, len(gone.stderr.strip().splitlines())), (2, 1), gone)
+
     def test_bench_prints_what_the_command_does(self):
         done = subprocess.run([sys.executable, "-m", "cistern", "bench", "read", "--size", "65536", "--batch", "2", "--seconds", "0.2", "--json"],
                               capture_output=True, text=True, timeout=harness.PATIENCE, env=os.environ | {"CISTERN_ROUTER": self.router})
