@@ -1,6 +1,6 @@
-"""One vLLM engine in one process: vllm_engine.py SPEC OUT. SPEC: {model, dtype, extra or null, prompts, max_tokens, engine}; OUT: {rows:
+"""One vLLM engine in one process: vllm_engine.py SPEC OUT. SPEC: {model, dtype, extra or null, prompts, max_tokens, engine, die_at or null}; OUT: {rows:
 [{tokens, external, local, computed, seconds}], seconds, block_size, counters}."""
-import json, os, pathlib, sys, time
+import json, os, pathlib, signal, sys, time
 
 ENVIRONMENT = dict(VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind", VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_NO_USAGE_STATS="1",
                    VLLM_HOST_IP="127.0.0.1", OMP_NUM_THREADS="2", HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", DO_NOT_TRACK="1",
@@ -22,9 +22,28 @@ def connector_counters(llm):
     return {m.labels.get("event", m.name.removeprefix("vllm:cistern_")): int(m.value) for m in llm.get_metrics() if m.name.startswith("vllm:cistern_")}
 
 
+def die_at(place, calls):
+    """Kills this process at that call of a method of the connector's workers: after it, so that its traces are there."""
+    from cistern.vllm import pages, worker
+
+    owner = {"PageMover": pages.PageMover, "WorkerSide": worker.WorkerSide}[place.split(".")[0]]
+    name, seen = place.split(".")[1], []
+    whole = getattr(owner, name)
+
+    def dying(*args, **options):
+        result = whole(*args, **options)
+        seen.append(1)
+        if len(seen) == calls:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+    setattr(owner, name, dying)
+
+
 def main():
     begin = time.monotonic()
     spec = json.loads(pathlib.Path(sys.argv[1]).read_text())
+    if spec.get("die_at"):
+        die_at(*spec["die_at"])
     os.environ.update({k: v for k, v in ENVIRONMENT.items() if k not in os.environ})
     from vllm import LLM, SamplingParams
 

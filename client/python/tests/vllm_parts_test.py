@@ -83,6 +83,17 @@ class Weights(unittest.TestCase):
         os.utime(plain, ns=(1, 1))
         self.assertNotEqual(identity._file_names(str(self.folder), [plain.name], False), before)
 
+    def test_configuration_is_named_alike_by_every_process(self):
+        def config(thing, dtype="bf16"):
+            hf = types.SimpleNamespace(to_dict=lambda: {"layers": 4, "thing": thing})
+            return types.SimpleNamespace(
+                model_config=types.SimpleNamespace(hf_config=hf, model=str(self.folder), revision=None, dtype=dtype, quantization=None, seed=0),
+                cache_config=types.SimpleNamespace(cache_dtype="auto"), load_config=types.SimpleNamespace(load_format="auto"))
+        digest = lambda c, epoch="": identity.compute_digest(c, "w", epoch)
+        self.assertEqual(digest(config(object())), digest(config(object())))
+        base = digest(config(1))
+        self.assertEqual(len({base, digest(config(2)), digest(config(1, "fp32")), digest(config(1), "e"), identity.compute_digest(config(1), "v", "")}), 5)
+
     def test_extras_hold_salt_adapter_and_pictures(self):
         feature = types.SimpleNamespace(mm_position=types.SimpleNamespace(offset=70), identifier="picture")
         lora = types.SimpleNamespace(lora_name="a", lora_path="/nowhere")
@@ -194,7 +205,8 @@ class Scheduling(unittest.TestCase):
         self.assertEqual(side(cached=3)[0].match(request(1000), 384), (0, False))
         self.assertEqual(side(load_async=False)[0].match(request(1000), 0), (896, False))
         self.assertEqual(side()[0].match(request(100), 0), (0, False))
-        for foreign in (dict(prompt_embeds=object()), dict(skip_reading_prefix_cache=True)):
+        nameless = types.SimpleNamespace(mm_position=types.SimpleNamespace(offset=0), identifier=None)
+        for foreign in (dict(prompt_embeds=object()), dict(mm_features=[nameless]), dict(skip_reading_prefix_cache=True)):
             self.assertEqual(side()[0].match(request(1000, **foreign), 0), (0, False))
 
     def test_F50_asked_again_gives_the_same_answer_without_asking(self):

@@ -42,15 +42,19 @@ class Suite:
         self.prompts = json.loads(environment.call(python, "-c", f"import sys, json; sys.path.insert(0, {str(HERE)!r}); import tiny_model;"
                                                    f"print(json.dumps([tiny_model.prompt(n, {LENGTH}) for n in {PROMPTS}]))"))
 
-    def engine(self, name, cache=True, dtype="float32", tp=1, **extra):
+    def engine(self, name, cache=True, dtype="float32", tp=1, die_at=None, **extra):
         self.started += 1
         stem = self.folder / f"{self.started:02d}-{name}"
-        spec = dict(model=str(self.model), dtype=dtype, prompts=self.prompts, max_tokens=16, engine={"tensor_parallel_size": tp} if tp > 1 else {},
+        spec = dict(die_at=die_at, model=str(self.model), dtype=dtype, prompts=self.prompts, max_tokens=16, engine={"tensor_parallel_size": tp} if tp > 1 else {},
                     extra={"routers": self.cluster.router, "lookup_deadline_ms": 5000, **extra} if cache else None)
         pathlib.Path(f"{stem}.spec").write_text(json.dumps(spec))
         with open(f"{stem}.log", "wb") as log:
             code = subprocess.run([str(self.python), "-B", str(HERE / "vllm_engine.py"), f"{stem}.spec", f"{stem}.out"], stdin=subprocess.DEVNULL,
                                   stdout=log, stderr=subprocess.STDOUT, timeout=ENGINE_PATIENCE_S, cwd=self.folder).returncode
+        if die_at is not None:
+            if code != -9:
+                raise Wrong(f"{name}: the engine ended with {code}, it should have been killed at {die_at}")
+            return None
         if code:
             lines = pathlib.Path(f"{stem}.log").read_text(errors="replace").splitlines()
             raise Wrong(f"{name}: the engine ended with {code}: " + "\n".join(lines[-15:]))
@@ -91,6 +95,13 @@ class Suite:
     def tp(self):
         """Two tensor-parallel ranks store, one loads: heads are stored one by one."""
         self.stores_and_loads("tp", dict(tp=2), dict(tp=1))
+
+    def killed(self):
+        """An engine dies at each step of a save and of a load; the next one gives the tokens of a run without a cache."""
+        cold = self.cold()
+        for n, (place, calls) in enumerate((("PageMover.copy_out", 1), ("WorkerSide._store", 1), ("PageMover.in_place", 2), ("WorkerSide._load", 1))):
+            self.engine(f"killed-{n}", die_at=[place, calls])
+            self.same_tokens(f"after-{n}", self.engine(f"after-{n}"), cold)
 
     def sync(self):
         self.stores_and_loads("sync", dict(load_async=False, weights_id="sync"), dict(load_async=False, weights_id="sync"))

@@ -55,6 +55,12 @@ def weights_digest(model: str, revision: str | None, weights_id: str = "") -> st
     return "files " + "\n".join(_file_names(folder, files, size <= HASHED_WHOLE_BYTES_MAX))
 
 
+def _plain(value: Any) -> str:
+    """For json: what has no form of its own is named by its type alone. An address in it would make every process's keys others."""
+    text = str(value)
+    return f"<{type(value).__name__}>" if " at 0x" in text else text
+
+
 def compute_digest(vllm_config: Any, weights_id: str, epoch: str) -> bytes:
     """SHA-256 over everything that this engine's configuration adds to what its pages hold. `epoch` changes with weights that
     are updated in place."""
@@ -71,7 +77,12 @@ def compute_digest(vllm_config: Any, weights_id: str, epoch: str) -> bytes:
         "load_format": str(vllm_config.load_config.load_format),
         "seed_of_dummy_weights": model.seed if str(vllm_config.load_config.load_format) == "dummy" else None,
     }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).digest()
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=_plain).encode()).digest()
+
+
+def can_be_named(request: Any) -> bool:
+    """Whether tokens and extras say all that makes this request's pages differ from others'."""
+    return request.prompt_embeds is None and all(feature.identifier for feature in request.mm_features or ())
 
 
 def request_extras(request: Any, block_tokens: int) -> list[cistern.Extra]:

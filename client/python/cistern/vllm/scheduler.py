@@ -12,7 +12,7 @@ from typing import Any
 import cistern
 
 from .groups import Group
-from .identity import request_extras
+from .identity import can_be_named, request_extras
 from .metadata import Load, Save, StepPlan
 from .options import Options
 from .session import Session
@@ -114,7 +114,7 @@ class SchedulerSide:
 
     def _track(self, request: Any) -> Tracked | None:
         tracked = self._tracked.get(request.request_id)
-        if tracked is not None or request.prompt_embeds is not None or len(self._tracked) >= TRACKED_MAX:
+        if tracked is not None or not can_be_named(request) or len(self._tracked) >= TRACKED_MAX:
             return tracked
         count = len(self._groups)
         tracked = Tracked(request, [request_extras(request, g.block_tokens) for g in self._groups], [None] * count,
@@ -158,6 +158,12 @@ class SchedulerSide:
 
     # ------------------------------------------------ steps
     def plan_step(self, step: Any) -> StepPlan:
+        begin = time.perf_counter()
+        plan = self._plan_step(step)
+        self.counters["plan_us"] += int((time.perf_counter() - begin) * 1e6)
+        return plan
+
+    def _plan_step(self, step: Any) -> StepPlan:
         plan, self._loads = StepPlan(loads=self._loads), {}
         for new in step.scheduled_new_reqs:
             tracked = self._tracked.get(new.req_id)
