@@ -151,7 +151,6 @@ cistern_code PagesCall(const void* client, const void* handle, const cistern_pag
 namespace c_abi = cistern::c_abi;
 using c_abi::Guarded;
 using c_abi::Remember;
-using cistern::Code;
 using cistern::Status;
 
 extern "C" {
