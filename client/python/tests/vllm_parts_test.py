@@ -239,6 +239,36 @@ class Scheduling(unittest.TestCase):
         self.assertEqual([(load.first, load.block_ids) for load in plan.loads["r"]], [(2, [13, 14, 15, 16, 17])])
         self.assertEqual(made.plan_step(step()).loads, {})
 
+    def test_what_was_promised_is_always_loaded_or_said_to_have_failed(self):
+        made, client = side()
+        one = request()
+        made.match(one, 256)
+        made.use([group()])  # New weights between the answer and the blocks.
+        made.allocated(one, ([11, 12, 13, 14, 15, 16, 17],), 640)
+        self.assertEqual(made.plan_step(step()).loads["r"][0].block_ids, [13, 14, 15, 16, 17])
+        made.match(one, 256)
+        made.use([group()])
+
+        def broken(*args, **options):
+            raise RuntimeError("unforeseen")
+        client.chain = client.plan = broken
+        made.allocated(one, ([11, 12, 13, 14, 15, 16, 17],), 640)
+        (load,) = made.plan_step(step()).loads["r"]
+        self.assertIsNone(load.chain)
+        self.assertEqual(made.match(request(name="s"), 0), (0, False))
+        working = worker.WorkerSide(types.SimpleNamespace(client=client), [group()], Options(routers="x"))
+        working._movers = [PageMover(group(), tensors())]
+        working._load_request("r", [load], tell=True)
+        self.assertEqual((working.take_bad_blocks(), working.take_results()[0]), ({13, 14, 15, 16, 17}, {"r"}))
+
+    def test_a_lease_that_ran_out_is_taken_again(self):
+        made, client = side(lease_ttl_ms=1)
+        one = request()
+        made.match(one, 0)
+        made._tracked["r"].answer.until = 0
+        made.allocated(one, ([1, 2, 3, 4, 5, 6, 7],), 896)
+        self.assertEqual((client.plans, made.counters["leases_renewed"]), (2, 1))
+
     def test_saves_whole_committed_blocks_once(self):
         made, _ = side(cached=0)
         one = request(300)
@@ -295,7 +325,7 @@ class Working(unittest.TestCase):
         made = worker.WorkerSide(types.SimpleNamespace(client=client), [group()], Options(routers="x"))
         made._movers = [PageMover(group(), tensors(blocks=12))]
         failed.update({1: 1})
-        made._load_request("r", [metadata.Load(0, None, 0, [3, 4, 5, 6, 7, 8])], tell=True)
+        made._load_request("r", [metadata.Load(0, object(), 0, [3, 4, 5, 6, 7, 8])], tell=True)
         self.assertEqual(made.take_bad_blocks(), {4, 8})  # One damaged, one that was gone.
         self.assertEqual(made.take_results(), ({"r"}, set()))
         self.assertEqual(made.take_counters()["failed_pages_corrupt"], 1)
@@ -305,8 +335,18 @@ class Working(unittest.TestCase):
             raise RuntimeError("unforeseen")
         made = worker.WorkerSide(types.SimpleNamespace(client=types.SimpleNamespace(plan=plan)), [group()], Options(routers="x"))
         made._movers = [PageMover(group(), tensors())]
-        made._load_request("r", [metadata.Load(0, None, 0, [3, 4])], tell=True)
+        made._load_request("r", [metadata.Load(0, object(), 0, [3, 4])], tell=True)
         self.assertEqual((made.take_bad_blocks(), made.take_results()), ({3, 4}, ({"r"}, set())))
+
+    def test_saves_that_cannot_be_are_dropped_and_counted(self):
+        client = types.SimpleNamespace(allocate=lambda nbytes: None)
+        made = worker.WorkerSide(types.SimpleNamespace(client=client), [group()], Options(routers="x", staging_bytes=3 * 393_216))
+        made._movers = [PageMover(group(), tensors())]
+        save = lambda *ids: metadata.Save(0, None, 0, list(ids))
+        made.start_saves(metadata.StepPlan(saves=[save(1, 2), save(3, 4), save(99), save(5)]))
+        # The second has no room beside the first; the third names no block of the engine; the fourth fits.
+        counters = made.take_counters()
+        self.assertEqual((counters["dropped_blocks"], counters["save_errors"], made._saves.qsize()), (3, 1, 2))
 
     def test_stats_add_up(self):
         one = stats.CisternStats(data={"a": 1})

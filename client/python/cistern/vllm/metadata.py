@@ -12,7 +12,7 @@ class Load:
     """Blocks [first, first + ...) of one KV group's chain, into the engine's blocks."""
 
     group: int
-    chain: cistern.Chain
+    chain: cistern.Chain | None  # None: it could not be made, the load has failed.
     first: int  # cistern block that the first engine block begins with
     block_ids: list[int]
 

@@ -39,6 +39,7 @@ class Tracked:
     chains: list[cistern.Chain | None]  # per group
     blocks: list[list[int]]  # per group, the engine's
     saved: list[int]  # per group: engine blocks that need no save any more
+    local_tokens: int = 0  # As of the last question.
     answer: Answer | None = None
 
 
@@ -63,7 +64,11 @@ class SchedulerSide:
     # ------------------------------------------------ lookup
     def match(self, request: Any, local_tokens: int) -> tuple[int, bool]:
         begin = time.perf_counter()
-        tokens = self._match(request, local_tokens)
+        try:
+            tokens = self._match(request, local_tokens)
+        except Exception as error:  # Whatever it is, the engine goes on without.
+            self._say("lookup", error)
+            tokens = 0
         self.counters["lookups"] += 1
         self.counters["lookup_us"] += int((time.perf_counter() - begin) * 1e6)
         self.counters["lookup_hits"] += tokens > 0
@@ -75,6 +80,7 @@ class SchedulerSide:
         last = (request.num_tokens - 1) // self._unit * self._unit
         if tracked is None or last <= local_tokens or request.skip_reading_prefix_cache:
             return 0
+        tracked.local_tokens = local_tokens
         answer = tracked.answer
         if (answer is not None and (answer.num_tokens, answer.local_tokens) == (request.num_tokens, local_tokens)
                 and time.monotonic() < answer.until):
@@ -138,23 +144,36 @@ class SchedulerSide:
 
     # ------------------------------------------------ loads
     def allocated(self, request: Any, block_ids: tuple[list[int], ...], external_tokens: int) -> None:
+        """Once told that tokens are external, the engine waits for a load or takes them for loaded: there is always one from here
+        on, be it one of which the worker can only say that it failed."""
         tracked = self._tracked.get(request.request_id)
-        if external_tokens <= 0 or tracked is None or tracked.answer is None:
+        if external_tokens <= 0 or tracked is None:
             return
-        answer = tracked.answer
-        end = answer.local_tokens + external_tokens
-        if time.monotonic() >= answer.until:
-            # Allocation took long: lease again. What is gone meanwhile is told page by page by who loads.
-            found = self._plan(tracked, end)
-            self.counters["leases_renewed"] += 1
-            if found is not None:
-                answer.hits = found[0]
+        local, end = tracked.local_tokens, tracked.local_tokens + external_tokens
+        if tracked.answer is None or time.monotonic() >= tracked.answer.until:
+            self._lease_again(tracked, end)
         loads = []
         for group, ids in zip(self._groups, block_ids):
             last = end // group.block_size
-            first = max(answer.local_tokens // group.block_size, group.first_needed(last))
-            loads.append(Load(group.index, self._chain(tracked, group, end), first * group.per_page, list(ids[first:last])))
+            first = max(local // group.block_size, group.first_needed(last))
+            try:
+                chain = self._chain(tracked, group, end)
+            except Exception as error:
+                self._say("load", error)
+                chain = None
+            loads.append(Load(group.index, chain, first * group.per_page, list(ids[first:last])))
         self._loads[request.request_id] = loads
+
+    def _lease_again(self, tracked: Tracked, end: int) -> None:
+        """Allocation took long. What is gone meanwhile is told page by page by who loads."""
+        self.counters["leases_renewed"] += 1
+        try:
+            found = self._plan(tracked, end)
+        except Exception as error:
+            self._say("load", error)
+            return
+        if found is not None:
+            tracked.answer = Answer(tracked.request.num_tokens, tracked.local_tokens, end - tracked.local_tokens, found[0], self._lease_end())
 
     # ------------------------------------------------ steps
     def plan_step(self, step: Any) -> StepPlan:
@@ -196,7 +215,7 @@ class SchedulerSide:
         try:
             for group in self._groups:
                 self._save_group(plan, tracked, group, committed)
-        except cistern.Error as error:
+        except Exception as error:
             self._say("save", error)
 
     def _save_group(self, plan: StepPlan, tracked: Tracked, group: Group, committed: int) -> None:
@@ -227,7 +246,7 @@ class SchedulerSide:
         self._tracked.pop(request_id, None)
         self._loads.pop(request_id, None)
 
-    def _say(self, what: str, error: cistern.Error) -> None:
+    def _say(self, what: str, error: Exception) -> None:
         self.counters[f"{what}_errors"] += 1
         if what not in self._said:
             self._said.add(what)

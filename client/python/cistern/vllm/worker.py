@@ -116,7 +116,7 @@ class WorkerSide:
         wanted = len(load.block_ids) * group.per_page
         if not wanted:
             return set()
-        if client is None:
+        if client is None or load.chain is None:
             return set(load.block_ids)
         deadline_ms = self._options.load_deadline_ms
         hit = client.plan(load.chain, deadline_ms=deadline_ms, slice_first=group.slice_first, slice_count=group.heads)
@@ -146,20 +146,26 @@ class WorkerSide:
         begin = time.perf_counter()
         client = self._session.client
         for save in plan.saves if client is not None else ():
-            mover = self._movers[save.group]
-            nbytes = len(save.block_ids) * mover.page_bytes
+            nbytes = len(save.block_ids) * self._movers[save.group].page_bytes
             memory = self._staging.take(client, nbytes)
-            if memory is None:
+            if memory is None or not self._queue_save(client, save, memory):
                 self._count("dropped_blocks", len(save.block_ids))
-                continue
-            mover.copy_out(save.block_ids, memory)
-            try:
-                self._saves.put_nowait((client, save, memory))
-            except queue.Full:
-                self._staging.give_back(nbytes)
-                self._count("dropped_blocks", len(save.block_ids))
+                if memory is not None:
+                    self._staging.give_back(nbytes)
         if plan.saves:
             self._count("save_copy_us", int((time.perf_counter() - begin) * 1e6))
+
+    def _queue_save(self, client: cistern.Client, save: Save, memory: memoryview) -> bool:
+        try:
+            self._movers[save.group].copy_out(save.block_ids, memory)
+            self._saves.put_nowait((client, save, memory))
+        except queue.Full:
+            return False
+        except Exception as error:  # A lost save is a miss, and none of the engine's affair.
+            self._count("save_errors")
+            log.warning("cistern: a save failed: %s", error)
+            return False
+        return True
 
     def _run_saves(self) -> None:
         while (item := self._saves.get()) is not None:
