@@ -56,7 +56,7 @@ class Taker {
 
 std::string SerializeChain(const Chain& chain) {
   std::string out;
-  if (chain.blocks() == 0) return out;
+  if (chain.blocks() == 0 || chain.grouped()) return out;
   const Layout& layout = chain.layout();
   out.append(kMagic, sizeof(kMagic));
   Put(out, layout.model);

@@ -124,6 +124,8 @@ void BindValues(nb::module_& module) {
       .def("__getstate__",
            [](const Chain& chain) {
              const std::string bytes = SerializeChain(chain);
+             if (bytes.empty() && chain.blocks() > 0)
+               RaiseInvalid("chain: one of several groups does not travel yet");
              return ToBytes(bytes.data(), bytes.size());
            })
       .def("__setstate__", [](Chain& self, nb::bytes state) {
