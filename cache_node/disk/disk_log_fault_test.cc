@@ -99,6 +99,30 @@ TEST(DiskLogFaults, S11_PaddingCarriesNothingOfOthers) {
   }
 }
 
+// While the disk does not answer, there is nothing to wake up for but its answer.
+TEST(DiskLogFaults, ASlowDiskLetsTheShardSleep) {
+  LogWorld world(kSeed, 4);
+  world.Open();
+  world.Put(0, kPart);
+  world.Settle();
+  world.disk->faults.delay = 1;
+  for (uint64_t i = 1; i <= kWritesInFlightMax + 1; ++i) {
+    ASSERT_EQ(world.Append(i, kPart), DiskLog::Appended::kOk);
+    world.Turns(6);  // A batch of its own for each; the last one has to wait.
+  }
+  EXPECT_GT(world.log->writer().NextWake(), world.clock.Now());
+  for (int i = 0; i < 200; ++i) {  // Some of them end, in any order, and those before them do not.
+    world.disk->faults.delay = i % 3 == 0 ? 0.8 : 1;
+    world.Turn();
+    world.clock.Advance(10 * kMillisecond);
+    world.log->Poll();
+    EXPECT_GT(world.log->writer().NextWake(), world.clock.Now()) << i;
+  }
+  world.disk->faults.delay = 0;
+  world.Settle();
+  EXPECT_EQ(world.log->counters().durable_parts, kWritesInFlightMax + 2);
+}
+
 // A machine that slept, or a clock set by hand: deadlines pass at once, and that is all.
 TEST(DiskLogFaults, ClocksThatJumpLoseNothing) {
   LogWorld world(kSeed, 4);

@@ -153,13 +153,17 @@ bool ExtentWriter::Poll() {
   return before != ended_ + first_serial_ + writes_open_;
 }
 
+// What waits for the end of a request needs no time: that end wakes.
 Nanos ExtentWriter::NextWake() const {
   Nanos wake = kNever;
+  const bool may_write = writes_open_ < kWritesInFlightMax;
+  bool may_sync = !sync_open_;  // As far as all before is written.
   for (const Batch& batch : batches_) {
+    may_sync = may_sync && !batch.lost && batch.state == Batch::State::kWritten;
     if (batch.lost) continue;
-    if (batch.state == Batch::State::kWaiting && writes_open_ < kWritesInFlightMax) return 0;
-    if (batch.state == Batch::State::kFilling) wake = std::min(wake, batch.since + kFlushAfter);
-    if (batch.state == Batch::State::kWritten && !sync_open_) wake = std::min(wake, batch.since + kSyncAfter);
+    if (batch.state == Batch::State::kWaiting && may_write) return 0;
+    if (batch.state == Batch::State::kFilling && may_write) wake = std::min(wake, batch.since + kFlushAfter);
+    if (may_sync) wake = std::min(wake, batch.since + kSyncAfter);
   }
   return wake;
 }
