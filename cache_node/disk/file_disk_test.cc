@@ -1,6 +1,7 @@
 #include "cache_node/disk/file_disk.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -81,6 +82,26 @@ TEST_P(FileDiskTest, WritesReadsSyncsCreatesAndRemoves) {
       {.kind = DiskRequest::Kind::kRead, .file = 7, .offset = 0, .data = memory.data(), .bytes = 4096}, note);
   Drain(queue);
   EXPECT_EQ(errors, std::vector<int>{ENOENT});
+}
+
+// Once all is done, nothing wakes who sleeps on the disk.
+TEST_P(FileDiskTest, LetsSleepWhenNothingIsOpen) {
+  auto disk = FileDisk::Open(folder.path + "/nvme", GetParam());
+  ASSERT_TRUE(disk.ok()) << disk.status();
+  DiskQueue queue(**disk);
+  DiskMemory memory = *DiskMemory::Create(4096);
+  queue.Submit({.kind = DiskRequest::Kind::kCreate, .file = 1, .bytes = kExtentBytes}, [](int) {});
+  Drain(queue);
+  for (int i = 0; i < 50; ++i) {
+    queue.Submit(
+        {.kind = DiskRequest::Kind::kWrite, .file = 1, .offset = 0, .data = memory.data(), .bytes = 4096},
+        [](int error) { EXPECT_EQ(error, 0); });
+    Drain(queue);
+    pollfd ended{.fd = (*disk)->WaitFd(), .events = POLLIN, .revents = 0};
+    int polls = 0;
+    while (::poll(&ended, 1, 0) != 0 && polls < 10'000) queue.Poll(), ++polls;
+    ASSERT_LT(polls, 10'000) << i;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, FileDiskTest,
