@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
-# Installs, builds and runs all tests. `--asan` and `--tsan` add the same tests, without lint, under AddressSanitizer with UBSan and
-# under ThreadSanitizer; each builds everything once more.
+# Installs, builds and runs all tests, real verbs in a small machine among them (tests/softroce; `--no-vm` leaves it out). `--asan` and
+# `--tsan` add the same tests, without lint, under AddressSanitizer with UBSan and under ThreadSanitizer; each builds everything once more.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 sanitizers=()
+vm=(--with-vm)
 for flag in "$@"; do
   case "$flag" in
     --asan | --tsan) sanitizers+=("${flag#--}") ;;
-    *) fail "unknown flag $flag; there are --asan and --tsan" ;;
+    --no-vm) vm=() ;;
+    *) fail "unknown flag $flag; there are --asan, --tsan and --no-vm" ;;
   esac
 done
 
-"$root/deploy/install_deps.sh"
+"$root/deploy/install_deps.sh" "${vm[@]}"
 "$root/deploy/build.sh" release
 step "checking that every header compiles alone"
 cmake --build "$root/build/release" --parallel "$(nproc)" --target all_verify_interface_header_sets
