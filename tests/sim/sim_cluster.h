@@ -45,7 +45,6 @@ class SimCluster {
 
   // sim_faults.cc
   void FaultTurn();
-  void Inject(SimFault kind);
   void LinkFault();
   void Cut();
   void NodeFault();
