@@ -14,7 +14,7 @@
 namespace cistern {
 namespace {
 
-constexpr uint64_t kRingBytesMax = 32u << 20;
+constexpr uint64_t kRingBytesMax = 64u << 20;
 
 uint64_t RingBytes(const NodeOptions& options) {
   return std::clamp<uint64_t>(options.ram_bytes / 4, kWriteRingMin, kRingBytesMax);

@@ -34,7 +34,7 @@ inline constexpr size_t kCoordsSeenMax = 65536;
 
 struct DiskLogOptions {
   uint64_t capacity_bytes = 0;  // At least kExtentsMin extents.
-  uint64_t ring_bytes = 32u << 20;
+  uint64_t ring_bytes = 64u << 20;
   // What people should see. warn: something a person may have to look at.
   std::function<void(bool warn, const std::string& line)> log;
 };

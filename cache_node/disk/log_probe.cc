@@ -41,7 +41,7 @@ class FileLogProbe final : public LogProbe {
     CISTERN_ASSIGN_OR_RETURN(OpenedManifest opened, OpenRocksdbManifest(folder_ + "/manifest"));
     manifest_ = std::make_unique<Manifest>(std::move(opened.store), ManifestValues{}, /*threaded=*/true);
     CISTERN_ASSIGN_OR_RETURN(
-        log_, DiskLog::Open({.capacity_bytes = capacity_bytes, .ring_bytes = 32u << 20, .log = nullptr},
+        log_, DiskLog::Open({.capacity_bytes = capacity_bytes, .ring_bytes = 64u << 20, .log = nullptr},
                             *disk_, *manifest_, clock_, random_));
     CISTERN_ASSIGN_OR_RETURN(DiskMemory source,
                              DiskMemory::Create(std::max<uint64_t>(kSourceBytes, part_bytes_)));
