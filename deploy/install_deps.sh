@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Installs what building, running and testing need, from Debian 12's own packages; only what is missing. As root, or with sudo.
+# --with-vm adds what the tests of real verbs need: a small machine with soft-RoCE (tests/softroce).
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -16,6 +17,14 @@ packages=(
   # Tests: frameworks, lint, network namespaces
   libgtest-dev libgmock-dev libbenchmark-dev libsimde-dev clang-format clang-tidy iproute2 fio
 )
+
+case "${1:-}" in
+  --with-vm)
+    packages+=(qemu-system-x86 busybox-static cpio kmod util-linux rdma-core ibverbs-providers ibverbs-utils librdmacm1)
+    ;;
+  "") ;;
+  *) fail "unknown flag $1; there is --with-vm" ;;
+esac
 
 missing=()
 for package in "${packages[@]}"; do

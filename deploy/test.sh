@@ -1,20 +1,22 @@
 #!/usr/bin/env bash
-# Installs, builds and runs all tests. `--engines` also installs vLLM for the CPU into build/vllm, a minute and 6 GB; without it the tests
-# of the engines are skipped by name. `--asan` and `--tsan` add the same tests, without lint, under AddressSanitizer with UBSan and
-# under ThreadSanitizer; each builds everything once more.
+# Installs, builds and runs all tests, real verbs in a small machine among them (tests/softroce; `--no-vm` leaves it out). `--engines` also
+# installs vLLM for the CPU into build/vllm, a minute and 6 GB; without it the tests of the engines are skipped by name. `--asan` and
+# `--tsan` add the same tests, without lint, under AddressSanitizer with UBSan and under ThreadSanitizer; each builds everything once more.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 sanitizers=()
+vm=(--with-vm)
 engines=
 for flag in "$@"; do
   case "$flag" in
     --asan | --tsan) sanitizers+=("${flag#--}") ;;
     --engines) engines=yes ;;
-    *) fail "unknown flag $flag; there are --asan, --tsan and --engines" ;;
+    --no-vm) vm=() ;;
+    *) fail "unknown flag $flag; there are --asan, --tsan, --engines and --no-vm" ;;
   esac
 done
 
-"$root/deploy/install_deps.sh"
+"$root/deploy/install_deps.sh" "${vm[@]}"
 if [ -n "$engines" ]; then
   "$root/deploy/install_vllm_cpu.sh" || step "no vLLM: the engines' tests will be skipped"
 fi

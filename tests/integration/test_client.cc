@@ -214,8 +214,14 @@ int Leased(const Arguments& arguments) {
   pages.FillFor(chain);
   cistern::CallOptions call;
   call.deadline = Milliseconds(arguments.deadline_ms);
-  (void)client->StoreWait(chain, 0, pages.sources(), call);
-  const auto hit = client->PlanWait(chain, call);
+  // On a slow machine a connection may need more than one try.
+  constexpr int kTriesMax = 100;
+  auto hit = client->PlanWait(chain, call);
+  for (int i = 0; i < kTriesMax && (!hit.ok() || hit.value().blocks() < chain.blocks()); ++i) {
+    if (i > 0) ::poll(nullptr, 0, 200);
+    (void)client->StoreWait(chain, 0, pages.sources(), call);
+    hit = client->PlanWait(chain, call);
+  }
   std::printf("{\"event\": \"plan\", \"planned\": %u}\n", hit.ok() ? hit.value().blocks() : 0);
   std::fflush(stdout);
   if (!hit.ok() || hit.value().blocks() == 0) return 1;

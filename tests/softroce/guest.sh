@@ -1,0 +1,146 @@
+# Runs in the guest (busybox's shell): $BIN has the project's programs, $TESTS the tests'. Each step says what it saw; the first
+# that falls short ends it.
+set -u
+fail() {
+  echo "FAILED: $*"
+  for log in /tmp/cluster/logs/*.log; do echo "--- $log"; tail -n 20 "$log"; done
+  exit 1
+}
+step() { echo "[$(cut -d' ' -f1 /proc/uptime) s] $*"; }
+HOST=10.77.0.1
+# RC without the UD that UCX adds for its own wire-up: connections are made by rdmacm, and 1.13 ends the process when a UD queue breaks,
+# as it does when the link flaps.
+RC='--fabric-transports \rc_verbs --fabric-devices rxe0:1'
+ROUTER=127.0.0.1:7400
+
+suite() {
+  step "the transport suite over rc"
+  "$TESTS/ucx_transport_suite_test" --gtest_filter='*/rc' --gtest_brief=1 || fail "the transport suite over rc"
+}
+
+# Leases and tickets that end, a node that sleeps, and one that dies, with time in the test's hand.
+fabric() {
+  step "a node's shard and a client's core over rc"
+  "$TESTS/fabric_cluster_test" --gtest_filter='*/rc' --gtest_brief=1 || fail "node and client over rc"
+}
+
+own() {
+  step "the transport's own tests over rc"
+  "$TESTS/ucx_test" --gtest_filter='*/rc' --gtest_brief=1 || fail "the transport's own tests over rc"
+}
+
+# Runs a command until its output (in $OUT) holds $1, at most 20 times: in emulation a handshake may miss its deadline.
+OUT=/tmp/out.json
+until_says() {
+  wanted=$1
+  shift
+  tries=0
+  until "$@" > $OUT && grep -q "$wanted" $OUT; do
+    tries=$((tries + 1))
+    [ $tries -lt 20 ] || fail "$1 $2 does not say $wanted: $(cat $OUT)"
+  done
+}
+# A replay over the fabric with every byte compared: never wrong, and something was loaded. Paced by the trace's clock, so that a
+# connection that has to be tried twice is there for most of it; calls may be late here.
+replays() {
+  tries=0
+  while :; do
+    "$BIN/cistern" replay "$TRACE" --bytes-per-block 64K --requests "$1" --speed 4 --verify --transport ucx $RC --json \
+      > $OUT 2> /tmp/replay.err
+    [ $? -le 1 ] || fail "replay: $(cat $OUT /tmp/replay.err)"
+    grep -q '"wrong_parts":0' $OUT || fail "wrong parts: $(cat $OUT)"
+    grep -q '"verified_parts":0' $OUT || break
+    tries=$((tries + 1))
+    [ $tries -lt 5 ] || fail "nothing is loaded: $(cat $OUT)"
+  done
+  cat $OUT
+  echo
+}
+
+cluster() {
+  step "two nodes and a client"
+  "$BIN/cistern" up --nodes 2 --ram 32M --dir /tmp/cluster --transport ucx --fabric $HOST:0 $RC --require-rdma --detach \
+    --deadline-s 120 --json > /tmp/up.json 2> /tmp/up.err || fail "up: $(cat /tmp/up.json /tmp/up.err)"
+  until_says '"device":"rc_verbs/rxe0:1.*"device":"rc_verbs/rxe0:1' "$BIN/cistern" peers --transport ucx $RC --json
+  cat $OUT
+  echo
+  NODES=$(tr '{' '\n' < /tmp/up.json | sed -n 's/.*"pid":\([0-9]*\).*/\1/p' | while read -r pid; do
+    grep -q cistern-node /proc/$pid/cmdline && echo $pid
+  done)
+  set -- $NODES
+  [ $# -eq 2 ] || fail "two nodes: $NODES of $(cat /tmp/up.json)"
+
+  step "a replay with every byte compared"
+  replays 12
+
+  step "F27: the link flaps, and its GIDs go and come"
+  ip link set eth0 down
+  ip addr flush dev eth0
+  ip link set eth0 up
+  ip addr add $HOST/24 dev eth0
+  replays 6
+
+  step "gets under one lease, with the nodes awake, stopped and killed"
+  leased "$1" "$2"
+
+  step "the RDMA device goes away"
+  rdma link delete rxe0
+  "$BIN/cistern" replay "$TRACE" --bytes-per-block 64K --requests 4 --verify --json > $OUT 2> /dev/null
+  [ $? -le 1 ] || fail "replay over sockets after the device went: $(cat $OUT)"
+  grep -q '"wrong_parts":0' $OUT || fail "wrong parts after the device went"
+  "$BIN/cistern-node" --data-dir /tmp/third --router $ROUTER --cluster-key /tmp/cluster/cluster.key --fabric $HOST:0 \
+    --require-rdma --ram 16M 2> /tmp/refused && fail "a node started without RDMA"
+  grep -q 'missing: ' /tmp/refused || fail "what is missing was not told: $(cat /tmp/refused)"
+  tail -n 1 /tmp/refused
+  "$BIN/cistern" down --dir /tmp/cluster > /dev/null
+}
+
+# Line $1 of what test_client said.
+answer() {
+  tries=0
+  while [ "$(grep -c . /tmp/said)" -lt "$1" ]; do
+    tries=$((tries + 1))
+    [ $tries -lt 600 ] || fail "no answer $1: $(cat /tmp/said)"
+    sleep 0.1
+  done
+  sed -n "$1p" /tmp/said
+}
+# Loads all parts $1 times, from answer $2 on; every byte is compared.
+loads() {
+  for i in $(seq "$2" $(($2 + $1 - 1))); do
+    echo load >&3
+    answer "$i" | grep -q '"ok": 16, "asked": 16, "wrong": 0' || fail "load with nodes $3: $(cat /tmp/said)"
+  done
+}
+ticks() { echo $(($(awk '{ print $14 + $15 }' /proc/$1/stat) + $(awk '{ print $14 + $15 }' /proc/$2/stat))); }
+now_ms() { awk '{ print int($1 * 1000) }' /proc/uptime; }
+
+leased() {
+  rm -f /tmp/in
+  mkfifo /tmp/in
+  "$TESTS/test_client" leased --router $ROUTER --transport ucx $RC \
+    --blocks 16 --part 65536 --deadline-ms 10000 --lease-ms 30000 < /tmp/in > /tmp/said &
+  exec 3> /tmp/in
+  answer 1 | grep -q '"planned": 16' || fail "plan: $(cat /tmp/said)"
+  cpu=$(ticks $1 $2)
+  begin=$(now_ms)
+  loads 10 2 awake
+  cpu=$(($(ticks $1 $2) - cpu))
+  took=$(($(now_ms) - begin))
+  echo "nodes' CPU while 160 parts of 64 KiB were got in $took ms: $((cpu * 10)) ms, $((cpu * 1000 / (took + 1))) % of a core both"
+  kill -STOP $1 $2
+  loads 2 12 stopped  # No more: the router drops silent nodes, and then their parts do not count.
+  step "gets went on while both nodes were stopped"
+  kill -CONT $1 $2
+  kill -9 $1
+  for i in 14 15; do
+    echo load >&3
+    answer $i | grep -q '"wrong": 0' || fail "load after kill -9: $(cat /tmp/said)"
+  done
+  answer 15 | grep -q '"ok": 16' && fail "a dead node's parts counted: $(cat /tmp/said)"
+  exec 3>&-
+  wait $!
+}
+
+for part in $PARTS; do $part; done
+step "all well"
