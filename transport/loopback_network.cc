@@ -309,17 +309,22 @@ absl::Status LoopbackNetwork::SendFrame(uint32_t id, int side, const OutFrame& o
   ++way.frames;
   way.body_bytes += frame->wire.size();
   const uint32_t chunks = frame->payload_bytes == 0 ? 0 : kLoopbackChunks;
-  for (uint32_t i = 0; i <= chunks; ++i) {
+  const auto push = [&](Nanos when, uint32_t i) {
     auto event = std::make_unique<Event>();
     event->kind = i == 0 ? Event::Kind::kFrame : Event::Kind::kChunk;
     event->connection = id;
     event->side = 1 - side;
     event->frame = frame;
     event->chunk = i == 0 ? 0 : i - 1;
-    if (i != 0) at += Draw(0, faults.chunk_max);
-    Push(at, std::move(event));
+    Push(when, std::move(event));
+    way.last = when;
+  };
+  push(at, 0);
+  for (uint32_t i = 1; i <= chunks; ++i) push(at += Draw(0, faults.chunk_max), i);
+  if (chunks == 0 && random_.Chance(faults.twice)) {
+    ++injected_["twice"];
+    push(at + Draw(0, faults.spike_max), 0);
   }
-  way.last = at;
   return absl::OkStatus();
 }
 

@@ -27,6 +27,7 @@ struct LinkFaults {
   Nanos spike_max = 100 * kMillisecond;
   Nanos chunk_max = 50 * kMicrosecond;  // Between two of the kLoopbackChunks pieces of a payload.
   double reset = 0;                     // The connection breaks instead of carrying the frame.
+  double twice = 0;                     // A frame without payload comes again, late.
   double flip_body = 0;     // One bit of the encoded header and body: the frame's CRCs must catch it.
   double flip_payload = 0;  // One bit of the part bytes: the reader's or node's CRC must catch it.
 };

@@ -45,6 +45,7 @@ class SimCluster {
 
   // sim_faults.cc
   void FaultTurn();
+  void Inject(SimFault kind);
   void LinkFault();
   void Cut();
   void NodeFault();

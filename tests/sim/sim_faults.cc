@@ -1,5 +1,8 @@
 // What goes wrong in a simulated cluster, and when.
+#include "tests/sim/sim_faults.h"
+
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -7,47 +10,53 @@
 
 namespace cistern {
 
+namespace {
+
+// How often each kind comes, relative to the others.
+constexpr SimFault kTurns[] = {kFaultLink, kFaultLink, kFaultLink, kFaultCut,    kFaultCut,
+                               kFaultNode, kFaultNode, kFaultNode, kFaultRouter, kFaultClient,
+                               kFaultFlip, kFaultFlip, kFaultDrop, kFaultReset};
+
+}  // namespace
+
 void SimCluster::FaultTurn() {
   if (world_.quiet) return;
-  switch (world_.random.Below(14)) {
-    case 0:
-    case 1:
-    case 2:
-      LinkFault();
-      break;
-    case 3:
-    case 4:
-      Cut();
-      break;
-    case 5:
-    case 6:
-    case 7:
-      NodeFault();
-      break;
-    case 8:
-      RouterFault();
-      break;
-    case 9:
-      ClientFault();
-      break;
-    case 10:
-      if (options_.read_flips && AnyNode().FlipBit()) log_.Mark("bit_flipped_in_memory");
-      break;
-    case 11: {
-      // Many at once, so that one of them hits something that is read again.
-      SimNode& node = AnyNode();
-      for (int i = 0; options_.read_flips && i < 200; ++i) node.FlipBit();
-      break;
-    }
-    case 12:
-      clients_[world_.random.Below(clients_.size())]->DropAll(AnyNode().id());
-      break;
-    default:
-      network_.ResetConnections(clients_[world_.random.Below(clients_.size())]->host(), AnyNode().id());
-      break;
-  }
+  const SimFault kind = kTurns[world_.random.Below(std::size(kTurns))];
+  if ((options_.faults & kind) != 0) Inject(kind);
   const Nanos next = kMillisecond * static_cast<Nanos>(20 + world_.random.Below(500));
   world_.schedule.At(clock_.Now() + next, [this] { FaultTurn(); });
+}
+
+void SimCluster::Inject(SimFault kind) {
+  switch (kind) {
+    case kFaultLink:
+      return LinkFault();
+    case kFaultCut:
+      return Cut();
+    case kFaultNode:
+      return NodeFault();
+    case kFaultRouter:
+      return RouterFault();
+    case kFaultClient:
+      return ClientFault();
+    case kFaultFlip: {
+      // Often many at once, so that one of them hits something that is read again.
+      SimNode& node = AnyNode();
+      const int flips = world_.random.Chance(0.5) ? 1 : 200;
+      for (int i = 0; options_.read_flips && i < flips; ++i) {
+        if (node.FlipBit()) log_.Mark("bit_flipped_in_memory");
+      }
+      return;
+    }
+    case kFaultDrop:
+      return clients_[world_.random.Below(clients_.size())]->DropAll(AnyNode().id());
+    case kFaultReset:
+      return network_.ResetConnections(clients_[world_.random.Below(clients_.size())]->host(),
+                                       AnyNode().id());
+    case kFaultRpc:    // At each call.
+    case kFaultTwice:  // With the faults of a link.
+      return;
+  }
 }
 
 void SimCluster::LinkFault() {
@@ -58,6 +67,7 @@ void SimCluster::LinkFault() {
   faults.spike_max = static_cast<Nanos>(random.Below(800)) * kMillisecond;
   faults.chunk_max = static_cast<Nanos>(random.Below(random.Chance(0.3) ? 200 : 5)) * kMillisecond;
   if (random.Chance(0.3)) faults.reset = random.Unit() * 0.02;
+  if (random.Chance(0.3) && (options_.faults & kFaultTwice) != 0) faults.twice = random.Unit() * 0.05;
   if (random.Chance(0.3)) faults.flip_body = random.Unit() * 0.02;
   if (random.Chance(0.3)) faults.flip_payload = random.Unit() * 0.1;
   const std::string from = AnyHost(), to = AnyHost();

@@ -69,6 +69,7 @@ constexpr const char* kMustReach[] = {
     "net_cancelled_mid_payload",
     "net_bad_frames",
     "net_parked",
+    "net_twice",
 };
 
 TEST(Sim, EveryPageIsRightAndEveryCallEndsOverManySeeds) {

@@ -35,6 +35,9 @@ bool MayHappen(PartResult result, bool reading, const SimOptions& options) {
     case PartResult::kPeerGone:
     case PartResult::kBreakerOpen:
       return !calm;
+    case PartResult::kInvalid:
+      // A PUT that comes again while its bytes are fetched is refused, perhaps before the first is answered.
+      return !calm && !reading && (options.faults & kFaultTwice) != 0;
     default:
       return false;
   }

@@ -54,8 +54,8 @@ void SimWorld::TickRouter() {
 }
 
 void SimWorld::Rpc(const std::string& host, std::function<std::function<void()>(Router&)> handle) {
-  if (!quiet && !options.calm && random.Chance(kRpcLoss)) return;
-  const bool twice = !quiet && !options.calm && random.Chance(kRpcTwice);
+  if (RpcFaults() && random.Chance(kRpcLoss)) return;
+  const bool twice = RpcFaults() && random.Chance(kRpcTwice);
   for (int i = 0; i < (twice ? 2 : 1); ++i) {
     schedule.At(clock.Now() + ControlDelay(), [this, host, handle] { Deliver(host, handle); });
   }
@@ -67,7 +67,7 @@ void SimWorld::Deliver(const std::string& host, const std::function<std::functio
   std::function<void()> answer = handle(*router);
   router_wake = std::min(router_wake, router_clock.Now());
   if (router->map().epoch != before) log.Event("epoch", kRouterHost, router->map().epoch);
-  if (!quiet && !options.calm && random.Chance(kRpcLoss)) return;
+  if (RpcFaults() && random.Chance(kRpcLoss)) return;
   schedule.At(clock.Now() + ControlDelay(), [this, host, answer = std::move(answer)] {
     if (!network.IsCut(kRouterHost, host)) answer();
   });

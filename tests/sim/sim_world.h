@@ -8,6 +8,7 @@
 #include "core/random.h"
 #include "core/ticket.h"
 #include "router/router.h"
+#include "tests/sim/sim_faults.h"
 #include "tests/sim/sim_log.h"
 #include "tests/sim/sim_time.h"
 #include "transport/loopback_network.h"
@@ -27,7 +28,8 @@ struct SimOptions {
   uint32_t run_blocks_cap = kRunBlocksCapDefault;  // A power of two.
   bool read_flips =
       true;  // Bits flip in the nodes' memory and on the way to readers; else only on the way to nodes.
-  bool calm = false;  // No faults and room for all: then every visible block has to hit.
+  uint32_t faults = kAllFaults;  // Which kinds may happen; nothing of it where `calm`.
+  bool calm = false;             // No faults and room for all: then every visible block has to hit.
 };
 
 // What every actor of a run shares: time, network, chances, log and the control plane. One thread.
@@ -63,6 +65,7 @@ struct SimWorld {
 
  private:
   void Deliver(const std::string& host, const std::function<std::function<void()>(Router&)>& handle);
+  bool RpcFaults() const { return !quiet && !options.calm && (options.faults & kFaultRpc) != 0; }
   Nanos ControlDelay() { return kMillisecond / 4 + static_cast<Nanos>(random.Below(3 * kMillisecond)); }
 };
 
