@@ -23,7 +23,6 @@ using layout::Layout;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr double kGib = 1024.0 * 1024 * 1024;
 constexpr double kMib = 1024.0 * 1024;
 constexpr uint64_t kMillion = 1u << 20;
 
@@ -41,7 +40,6 @@ double Resident(const Layout& layout, Family family, uint64_t tokens) {
   }
   return bytes;
 }
-double History(const char* name, uint64_t tokens) { return Resident(Find(name), Family::kHistory, tokens); }
 
 TEST(LayoutCatalog, EveryShippedFileIsAValidLayoutOfItsOwn) {
   std::set<LayoutId> ids;
@@ -124,47 +122,6 @@ TEST(PublishedSizes, WindowsAndStates) {
   EXPECT_NEAR(mib("qwen3-next", Family::kTailState), 73.7, 0.05);
   EXPECT_NEAR(mib("qwen3-next-bf16-state", Family::kTailState), 37.7, 0.05);
   EXPECT_NEAR(mib("kimi-k3", Family::kTailState), 428.6, 0.05);
-}
-
-// GiB at 1,048,576 tokens: how each published figure is reached.
-TEST(PublishedSizes, AtAMillionTokens) {
-  const auto gib = [](const char* name) { return History(name, kMillion) / kGib; };
-  EXPECT_NEAR(gib("deepseek-v4-pro-bf16"), 9.617, 0.0005);
-  EXPECT_NEAR(gib("deepseek-v4-pro-bf16") +
-                  Resident(Find("deepseek-v4-pro-bf16"), Family::kTailWindow, kMillion) / kGib,
-              9.625, 0.0005);
-  EXPECT_NEAR(gib("deepseek-v4-pro-fp8"), 5.382, 0.0005);
-  EXPECT_NEAR(gib("deepseek-v4-pro-fp8-fp4"), 4.914, 0.0005);
-  EXPECT_NEAR(gib("deepseek-v4-flash-bf16"), 6.719, 0.0005);
-  EXPECT_NEAR(gib("deepseek-v4-flash-fp8-fp4"), 3.432, 0.0005);
-  EXPECT_EQ(gib("deepseek-v3.2-bf16"), 83.875);
-  EXPECT_NEAR(gib("deepseek-v3.2-fp8"), 46.941, 0.0005);
-  EXPECT_EQ(gib("glm-5.2-bf16"), 93.0);
-  EXPECT_NEAR(gib("glm-5.2-fp8"), 52.68, 0.005);
-  EXPECT_EQ(gib("minimax-m3-bf16"), 134.25);
-  EXPECT_EQ(gib("minimax-m3-fp8-bf16"), 74.25);
-  EXPECT_EQ(gib("minimax-m3-fp8"), 67.125);
-  EXPECT_EQ(gib("kimi-k3-bf16"), 27.0);
-  EXPECT_NEAR(gib("kimi-k3-fp8"), 15.4, 0.05);
-  EXPECT_NEAR(Resident(Find("kimi-k3"), Family::kTailState, kMillion) / kGib, 0.42, 0.005);
-  EXPECT_EQ(gib("qwen3-next"), 24.0);
-  EXPECT_NEAR(Resident(Find("qwen3-next"), Family::kTailState, kMillion) / kGib, 0.07, 0.005);
-  EXPECT_EQ(gib("llama-3-70b"), 320.0);
-  EXPECT_EQ(gib("llama-3-8b"), 128.0);
-  EXPECT_EQ(History("llama-3-70b", 8192) / kGib, 2.5);
-  EXPECT_EQ(History("plain-40x4096", 1000000) / 1e9, 655.36);
-}
-
-TEST(PublishedSizes, Ratios) {
-  const auto over = [](const char* a, const char* b) { return History(a, kMillion) / History(b, kMillion); };
-  EXPECT_NEAR(over("deepseek-v3.2-bf16", "deepseek-v4-pro-bf16"), 8.721, 0.0005);
-  EXPECT_NEAR(over("deepseek-v3.2-fp8", "deepseek-v4-pro-fp8"), 8.7215, 0.0005);
-  EXPECT_NEAR(over("deepseek-v3.2-fp8", "deepseek-v4-pro"), 9.554, 0.0006);
-  EXPECT_NEAR(over("deepseek-v3.2-fp8", "deepseek-v4-flash"), 13.678, 0.0005);
-  const double gqa = 61.0 * 4096 * kMillion;
-  EXPECT_EQ(gqa / kGib, 244);
-  EXPECT_NEAR(History("deepseek-v4-pro", kMillion) / gqa, 0.0201, 0.00005);
-  EXPECT_NEAR(History("deepseek-v4-pro-bf16", kMillion) / gqa, 0.039, 0.0005);
 }
 
 // Block sizes, slices and parts: MiB of the first part of each history group, and parts of a prompt of
