@@ -238,6 +238,17 @@ TEST_F(SocketMap, WaitFdShowsWhatPollWouldFind) {
   idle();
   EXPECT_THAT(client_handler_.sent, SizeIs(1));
   EXPECT_FALSE(readable(pair_->client().WaitFd()));
+
+  // One that spins is not woken, which would cost it two calls of the kernel a frame; it is before it sleeps.
+  pair_->client().SetSpinning(true);
+  frame.cookie = 6;
+  ASSERT_TRUE(pair_->client().Send(peer, frame).ok());
+  EXPECT_FALSE(readable(pair_->client().WaitFd()));
+  pair_->client().SetSpinning(false);
+  EXPECT_TRUE(readable(pair_->client().WaitFd()));
+  idle();
+  EXPECT_THAT(client_handler_.sent, SizeIs(2));
+  EXPECT_FALSE(readable(pair_->client().WaitFd()));
 }
 
 }  // namespace

@@ -186,6 +186,7 @@ void SocketTransport::Impl::SetSpinning(bool spinning) {
     if (spinning && peer->ring->SeesWakeTaken()) direct_rounds_ = kDirectRoundsMax;  // Hear the bell soon.
     peer->ring->SetAsleep(!spinning);
   }
+  if (!sent_.empty() || !doomed_.empty()) Wake();
   WakeForRings();
 }
 

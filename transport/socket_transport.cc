@@ -214,9 +214,10 @@ void SocketTransport::Impl::Doom(SocketPeer& peer, absl::Status why) {
   Wake();
 }
 
-// Outside of Poll nothing but this tells a sleeping owner that there is something to deliver.
+// Outside of Poll nothing but this tells a sleeping owner that there is something to deliver. One that spins
+// comes anyway.
 void SocketTransport::Impl::Wake() {
-  if (awake_ || polling_) return;
+  if (awake_ || polling_ || spinning_) return;
   awake_ = true;
   const uint64_t one = 1;
   (void)!write(wake_.get(), &one, sizeof(one));
