@@ -20,7 +20,7 @@ absl::StatusOr<std::unique_ptr<ShardLoop>> ShardLoop::Create(NodeShardOptions op
   CISTERN_ASSIGN_OR_RETURN(
       loop->shard_, NodeShard::Create(std::move(options), *loop->clock_, *loop->transport_, loop->random_));
   loop->last_poll_.store(loop->clock_->Now(), std::memory_order_relaxed);
-  const absl::MutexLock lock(&loop->mutex_);
+  const MutexLock lock(&loop->mutex_);
   loop->snapshot_ = loop->shard_->Stats();
   return loop;
 }
@@ -59,14 +59,14 @@ NodeStats ShardLoop::LatestStats() {
     const bool posted = mailbox_.Post([this] {
       NodeStats stats = shard_->Stats();
       {
-        const absl::MutexLock lock(&mutex_);
+        const MutexLock lock(&mutex_);
         snapshot_ = std::move(stats);
       }
       snapshot_asked_.store(false);
     });
     if (!posted) snapshot_asked_.store(false);
   }
-  const absl::MutexLock lock(&mutex_);
+  const MutexLock lock(&mutex_);
   return snapshot_;
 }
 

@@ -8,10 +8,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "cache_node/node_shard.h"
 #include "core/clock.h"
 #include "core/mailbox.h"
+#include "core/mutex.h"
 #include "core/node_stats.h"
 #include "core/random.h"
 #include "transport/transport.h"
@@ -70,7 +70,7 @@ class ShardLoop {
   std::atomic<bool> stop_{false};
   std::atomic<Nanos> last_poll_{0};
   std::atomic<bool> snapshot_asked_{false};
-  absl::Mutex mutex_;
+  Mutex mutex_;
   NodeStats snapshot_ ABSL_GUARDED_BY(mutex_);
   bool arena_registered_ = false;
   std::thread thread_;

@@ -46,7 +46,7 @@ const char* PageResultName(PageResult result) {
 
 Hit::Rep::~Rep() {
   if (anchor == nullptr || (plan == 0 && more_plans.empty() && tail_plan == 0)) return;
-  absl::MutexLock lock(&anchor->mutex);
+  MutexLock lock(&anchor->mutex);
   if (anchor->client == nullptr) return;
   anchor->client->ReleaseHit(*this);
 }
@@ -56,10 +56,10 @@ PageResult Hit::stopped_by() const {
 }
 std::string Hit::owner(uint32_t block) const {
   if (rep_ == nullptr || rep_->plan == 0) return {};
-  absl::MutexLock anchored(&rep_->anchor->mutex);
+  MutexLock anchored(&rep_->anchor->mutex);
   Client::Impl* client = rep_->anchor->client;
   if (client == nullptr) return {};
-  absl::MutexLock lock(&client->mutex_);
+  MutexLock lock(&client->mutex_);
   return std::string(client->core_->PlanOwner(rep_->plan, block));
 }
 
@@ -77,7 +77,7 @@ Result<Chain> Client::MakeChain(const Layout& layout, std::span<const uint32_t> 
   std::array<uint8_t, 32> secret;
   uint64_t weights_epoch = 0;
   {
-    absl::MutexLock lock(&impl_->mutex_);
+    MutexLock lock(&impl_->mutex_);
     impl_->mailbox_.Drain();
     secret = impl_->core_->namespace_secret();
     weights_epoch = impl_->core_->map().weights_epoch;
@@ -170,7 +170,7 @@ Hit Client::Impl::MakeHit(const Chain& chain, const PlanOutcome& outcome) {
 }
 
 void Client::Impl::ReleaseHit(Hit::Rep& rep) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   *rep.over = true;
   if (std::exchange(rep.released, true)) return;
   GroupPlanOutcome plans;
@@ -361,27 +361,27 @@ bool Client::Poll() { return impl_->Poll(); }
 int Client::event_fd() const { return impl_->epoll_fd_; }
 
 void* Client::AllocateBuffer(size_t bytes) {
-  absl::MutexLock lock(&impl_->mutex_);
+  MutexLock lock(&impl_->mutex_);
   return impl_->window_ != nullptr ? impl_->window_->Allocate(bytes) : nullptr;
 }
 void Client::FreeBuffer(void* buffer) {
-  absl::MutexLock lock(&impl_->mutex_);
+  MutexLock lock(&impl_->mutex_);
   if (impl_->window_ != nullptr) (void)impl_->window_->Free(buffer);
 }
 
 Status Client::RegisterMemory(void* data, size_t bytes) {
   constexpr size_t kGrain =
       4096;  // Pages of engines lie as they like; a read may be cut at a registration's end.
-  absl::MutexLock lock(&impl_->mutex_);
+  MutexLock lock(&impl_->mutex_);
   return ToPublic(impl_->transport_->AddMemory(static_cast<std::byte*>(data), bytes, kGrain));
 }
 void Client::UnregisterMemory(void* data) {
-  absl::MutexLock lock(&impl_->mutex_);
+  MutexLock lock(&impl_->mutex_);
   impl_->transport_->RemoveMemory(static_cast<const std::byte*>(data));
 }
 
 std::vector<std::pair<std::string, uint64_t>> Client::Counters() const {
-  absl::MutexLock lock(&impl_->mutex_);
+  MutexLock lock(&impl_->mutex_);
   CounterList list = impl_->core_->Counters();
   if (impl_->window_ != nullptr) {
     list.emplace_back("client_window_buffers", impl_->window_->allocations());

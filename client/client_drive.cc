@@ -73,7 +73,7 @@ Status Client::Impl::Init() {
   if (options_.default_deadline.count() <= 0)
     return {Code::kInvalidArgument, "default_deadline: not above 0"};
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (Status opened = OpenTransport(); !opened.ok()) return opened;
     ClientCoreOptions core;
     core.transport = options_.transport;
@@ -97,7 +97,7 @@ Status Client::Impl::Init() {
     }
   }
   {
-    absl::MutexLock lock(&anchor_->mutex);
+    MutexLock lock(&anchor_->mutex);
     anchor_->client = this;
   }
   return ConnectRouter();
@@ -111,14 +111,14 @@ Status Client::Impl::ConnectRouter() {
   RouterLinkCallbacks callbacks;
   callbacks.on_map = [this](const ClusterMap& map) {
     {
-      absl::MutexLock lock(&news_mutex_);
+      MutexLock lock(&news_mutex_);
       news_map_ = map;
     }
     OnNews();
   };
   callbacks.on_ticket = [this](const TicketGrant& ticket) {
     {
-      absl::MutexLock lock(&news_mutex_);
+      MutexLock lock(&news_mutex_);
       news_ticket_ = ticket;
     }
     OnNews();
@@ -126,7 +126,7 @@ Status Client::Impl::ConnectRouter() {
   link_ = std::make_unique<RouterLink>(link, std::move(callbacks));
   if (const absl::Status ready = link_->WaitReady(ToNanos(options_.connect_deadline)); !ready.ok())
     return ToPublic(ready);
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   // Waiters of the link wake before its callbacks have run: what it holds is news as well.
   if (const auto t = link_->ticket()) core_->SetCredentials(t->sealed, t->namespace_secret, t->cluster);
   if (const auto map = link_->map()) core_->SetMap(*map);
@@ -137,13 +137,13 @@ Status Client::Impl::ConnectRouter() {
 
 Client::Impl::~Impl() {
   {
-    absl::MutexLock lock(&anchor_->mutex);
+    MutexLock lock(&anchor_->mutex);
     anchor_->client = nullptr;
   }
   link_.reset();
   std::vector<std::function<void()>> run;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     core_.reset();  // Ends every call; what it says is run below, when no byte can land any more.
     run.swap(ready_);
     transport_.reset();
@@ -166,7 +166,7 @@ void Client::Impl::TakeNews() {
   std::optional<ClusterMap> map;
   std::optional<TicketGrant> ticket;
   {
-    absl::MutexLock lock(&news_mutex_);
+    MutexLock lock(&news_mutex_);
     map.swap(news_map_);
     ticket.swap(news_ticket_);
   }
@@ -233,7 +233,7 @@ bool Client::Impl::Poll() {
   std::vector<std::function<void()>> run;
   bool did;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     did = PollLocked(run);
     Arm();
   }

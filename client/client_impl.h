@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "cistern/client.h"
 #include "client/chain.h"
 #include "client/control/router_link.h"
@@ -18,6 +17,7 @@
 #include "client/window.h"
 #include "core/clock.h"
 #include "core/mailbox.h"
+#include "core/mutex.h"
 #include "core/random.h"
 #include "transport/transport.h"
 
@@ -25,7 +25,7 @@ namespace cistern {
 
 // What copies of a Hit share with the client that granted it; the client takes itself out when it goes.
 struct ClientAnchor {
-  absl::Mutex mutex;
+  Mutex mutex;
   Client::Impl* client ABSL_GUARDED_BY(mutex) = nullptr;
 };
 
@@ -67,7 +67,7 @@ struct Client::Impl {
   // Runs `submit` with the lock held and the core's news applied.
   template <typename Submit>
   auto Locked(Submit&& submit, bool will_wait = false) ABSL_LOCKS_EXCLUDED(mutex_) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     mailbox_.Drain();
     auto result = submit();
     if (!will_wait || asleep_) Arm();
@@ -158,12 +158,12 @@ struct Client::Impl {
   int wake_fd_ = -1;  // Another thread finished the sleeping driver's call.
   Mailbox mailbox_;
 
-  absl::Mutex news_mutex_;
+  Mutex news_mutex_;
   std::optional<ClusterMap> news_map_ ABSL_GUARDED_BY(news_mutex_);
   std::optional<TicketGrant> news_ticket_ ABSL_GUARDED_BY(news_mutex_);
 
-  absl::Mutex mutex_;
-  absl::CondVar turn_;
+  Mutex mutex_;
+  CondVar turn_;
   std::unique_ptr<PutWindow> window_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Transport> transport_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<ClientCore> core_ ABSL_GUARDED_BY(mutex_);

@@ -15,7 +15,7 @@ constexpr size_t kRequestIdBytesMax = 256;
 Hit RequestCache::Find(const BlockHash& request) {
   std::shared_ptr<Hit::Rep> rep;  // May be the last one: it goes without the lock.
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     const auto at = hits_.find(request);
     if (at != hits_.end()) rep = at->second.lock();
   }
@@ -23,7 +23,7 @@ Hit RequestCache::Find(const BlockHash& request) {
 }
 
 void RequestCache::Put(const BlockHash& request, const Hit& hit) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (hits_.size() >= kRequestsKnownMax) {
     absl::erase_if(hits_, [](const auto& row) { return row.second.expired(); });
     if (hits_.size() >= kRequestsKnownMax) return;

@@ -4,9 +4,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/synchronization/mutex.h"
 #include "cistern/client.h"
 #include "core/ids.h"
+#include "core/mutex.h"
 
 namespace cistern {
 
@@ -21,7 +21,7 @@ class RequestCache {
   void Put(const BlockHash& request, const Hit& hit) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  absl::Mutex mutex_;
+  Mutex mutex_;
   absl::flat_hash_map<BlockHash, std::weak_ptr<Hit::Rep>, BlockHashHasher> hits_ ABSL_GUARDED_BY(mutex_);
 };
 

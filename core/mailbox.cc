@@ -15,7 +15,7 @@ Mailbox::Mailbox() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { CISTERN_CHE
 Mailbox::~Mailbox() { ::close(fd_); }
 
 bool Mailbox::Post(std::function<void()> task) {
-  const absl::MutexLock lock(&mutex_);
+  const MutexLock lock(&mutex_);
   if (waiting_.size() >= kMailboxDepthMax) return false;
   waiting_.push_back(std::move(task));
   if (waiting_.size() == 1) {
@@ -32,7 +32,7 @@ bool Mailbox::Drain() {
   if (!any_.load(std::memory_order_relaxed)) return false;
   CISTERN_CHECK(running_.empty());  // A task must not drain the box it came from.
   {
-    const absl::MutexLock lock(&mutex_);
+    const MutexLock lock(&mutex_);
     running_.swap(waiting_);
     any_.store(false, std::memory_order_relaxed);
     uint64_t count = 0;

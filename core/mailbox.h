@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "core/mutex.h"
 
 namespace cistern {
 
@@ -29,7 +29,7 @@ class Mailbox {
 
  private:
   int fd_ = -1;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::vector<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> running_;  // Owner's thread only.
   std::atomic<bool> any_{false};
