@@ -161,6 +161,8 @@ class NodeShard final : public TransportHandler {
   void StoreOnDisk(absl::Span<const SlotId> slots, absl::Span<const uint32_t> depths);
 
   // node_shard_tails.cc
+  // All its parts are in RAM, or on disk, or some here and some there.
+  bool IsTailHere(const BlockHash& block) const;
   void FillDetail(const InFrame& frame, const ScanResult& scan, ReplyDetail& detail);
   void Note(PeerId peer, const InFrame& frame);
   void Agree(PeerId peer, const InFrame& frame);

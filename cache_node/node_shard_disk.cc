@@ -17,7 +17,7 @@ void NodeShard::AttachDisk(std::unique_ptr<DiskTier> disk) {
 uint32_t NodeShard::BlocksOnDisk(const ChainRequest& request, uint32_t from, PartResult& stopped_by) {
   const uint32_t blocks = BlocksOfThisShard(request);
   const LayoutIndex layout = ram_.FindLayout(request.layout);
-  if (request.tail_parts != 0) return 0;  // Tails are in RAM alone.
+  if (request.tail_parts != 0 && blocks != 0 && !IsTailHere(request.blocks[0].hash)) return 0;
   uint32_t block = from;
   for (; block < blocks; ++block) {
     for (size_t c = 0; c < request.coords.size(); ++c) {

@@ -282,5 +282,109 @@ TEST_F(NodeShardDisk, TheWriteBudgetIsKept) {
   EXPECT_EQ(Counter("offload_dropped_total"), 9u);
 }
 
+// --- tails: histories with what a boundary needs beside them
+
+ChainRequest TailAt(ShardWorld& world, const BlockKey& block, std::vector<PartCoord> parts, bool junction) {
+  ChainRequest request = world.Chain({block}, kPart, std::move(parts));
+  for (const PartCoord& coord : request.coords)
+    request.coord_bytes.push_back(coord.group == 2 ? kPart : 3000);
+  request.tail_parts = 3;
+  request.junction = junction;
+  return request;
+}
+
+class NodeShardDiskTails : public NodeShardDisk {
+ protected:
+  const std::vector<PartCoord> all{{2, 0, 0}, {2, 1, 0}, {3, 0, 0}};
+
+  // What a look-up of this chain is told about whole tails, one bit a block.
+  uint64_t TailsOf(const ChainRequest& chain) {
+    const LookupReply reply = world->Lookup(peer, chain, kFlagDetail);
+    EXPECT_EQ(reply.hit_blocks, chain.blocks.size());
+    return reply.detail.tails.empty() ? 0 : reply.detail.tails[0];
+  }
+  // Whether a plan of the whole tail hits; its bytes are checked.
+  bool PlanTail(const BlockKey& block) {
+    ChainRequest plan = TailAt(*world, block, all, false);
+    plan.plan_id = ++plan_id;
+    plan.ttl_ms = 2000;
+    world->Ask(peer, FrameType::kPlan, plan);
+    for (int i = 0; i < 20'000 && !world->HasReply(FrameType::kPlanReply); ++i) Turn();
+    const auto reply = world->Take<PlanReply>(FrameType::kPlanReply);
+    for (size_t i = 0; i < reply.parts.size(); ++i) {
+      const auto bytes = ShardWorld::PartBytes(block, all[i], plan.coord_bytes[i]);
+      EXPECT_TRUE(world->Verify(reply.parts[i], block)) << i;
+      EXPECT_EQ(std::memcmp(world->shard->arena().data() + reply.parts[i].offset, bytes.data(), bytes.size()),
+                0);
+    }
+    world->Release(peer, plan_id);
+    Turn();
+    return reply.hit_blocks == 1;
+  }
+  void Flood() {
+    for (int i = 0; i < 24; ++i) world->Store(peer, world->Chain(world->Blocks(8), kPart)), Settle();
+  }
+};
+
+TEST_F(NodeShardDiskTails, ComeBackAfterARestartWithTheirJunctions) {
+  const auto chain = world->Chain(world->Blocks(4), kPart);
+  world->Store(peer, chain);
+  world->Store(peer, TailAt(*world, chain.blocks[1], {{2, 0, 0}, {3, 0, 0}}, true));
+  Settle();
+  Start();
+  EXPECT_EQ(TailsOf(chain), 0u) << "a tail that lacks a part";
+  EXPECT_FALSE(PlanTail(chain.blocks[1]));
+  EXPECT_EQ(world->Lookup(peer, TailAt(*world, chain.blocks[1], {{2, 0, 0}}, true)).hit_blocks, 0u);
+  // Another rank's share makes it whole, in RAM and on disk together.
+  for (const PartResult result : world->Store(peer, TailAt(*world, chain.blocks[1], all, true)))
+    EXPECT_TRUE(result == PartResult::kOk || result == PartResult::kExists);
+  EXPECT_EQ(TailsOf(chain), 2u);
+  world->Store(peer, TailAt(*world, chain.blocks[3], all, false));
+  Settle();
+  Start();
+  EXPECT_EQ(Nvme().parts, 10u);
+  EXPECT_EQ(TailsOf(chain), 2u + 8u);
+  EXPECT_TRUE(PlanTail(chain.blocks[1]));
+  EXPECT_TRUE(PlanTail(chain.blocks[3]));
+  RamTier& ram = world->shard->ram();
+  EXPECT_EQ(ram.TailMarkOf(ram.Find(chain.blocks[1].hash, {3, 0, 0})), (TailMark{3, true}));
+  EXPECT_EQ(ram.TailMarkOf(ram.Find(chain.blocks[3].hash, {3, 0, 0})), (TailMark{3, false}));
+}
+
+TEST_F(NodeShardDiskTails, AreDemotedAsOneUnlessTheyHaveANewerOne) {
+  Start(/*write_through=*/false, uint64_t{24} << 20);
+  const auto chain = world->Chain(world->Blocks(3), kPart);
+  world->Store(peer, chain);
+  for (const BlockKey& block : chain.blocks) world->Store(peer, TailAt(*world, block, all, false));
+  NoteRequest note;
+  note.superseded = {{chain.blocks[0].hash, 5}};
+  world->Ask(peer, FrameType::kNote, note);
+  Flood();
+  EXPECT_EQ(world->shard->ram().tails(), 0u);
+  EXPECT_EQ(TailsOf(chain), 4u + 2u);
+  EXPECT_TRUE(PlanTail(chain.blocks[2]));
+  EXPECT_EQ(PlanAndCheck(chain), 3u);
+}
+
+// A tail of which the disk loses a part is a miss as a whole; dropped, it stays dropped.
+TEST_F(NodeShardDiskTails, GoAsOneWithALostPartAndWithADrop) {
+  const auto chain = world->Chain(world->Blocks(2), kPart);
+  world->Store(peer, chain);
+  for (const BlockKey& block : chain.blocks) world->Store(peer, TailAt(*world, block, all, false));
+  Settle();
+  Start();
+  const DiskEntry place = *disk().log().Find(chain.blocks[0].hash, {3, 0, 0});
+  disk().log().Forget(chain.blocks[0].hash, {3, 0, 0}, place, DiskLog::Why::kPayload);
+  EXPECT_EQ(TailsOf(chain), 2u);
+  EXPECT_FALSE(PlanTail(chain.blocks[0]));
+  world->Ask(peer, FrameType::kDrop, DropRequest{.all = true, .blocks = {}});
+  world->Take<DropReply>(FrameType::kDropReply);
+  world->Store(peer, chain);
+  EXPECT_EQ(TailsOf(chain), 0u);
+  Settle();
+  Start();
+  EXPECT_EQ(TailsOf(chain), 0u);
+}
+
 }  // namespace
 }  // namespace cistern

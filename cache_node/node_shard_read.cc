@@ -43,7 +43,7 @@ NodeShard::ScanResult NodeShard::Scan(const ChainRequest& request, std::vector<S
   const auto coords = static_cast<uint32_t>(request.coords.size());
   const LayoutIndex layout = ram_.FindLayout(request.layout);
   ScanResult result;
-  if (request.tail_parts != 0 && blocks != 0 && !ram_.IsTailWhole(request.blocks[0].hash)) {
+  if (request.tail_parts != 0 && blocks != 0 && !IsTailHere(request.blocks[0].hash)) {
     result.stopped_by = PartResult::kMiss;  // Parts of a tail are worth nothing before all of them are here.
     return result;
   }

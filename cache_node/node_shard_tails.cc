@@ -1,4 +1,5 @@
 // What a shard tells of tails and misses, and what it is told of chains.
+#include "cache_node/disk/disk_tier.h"
 #include "cache_node/node_shard.h"
 
 namespace cistern {
@@ -21,12 +22,16 @@ void NodeShard::FillDetail(const InFrame& frame, const ScanResult& scan, ReplyDe
       detail.why = MissReason::kUnreachable;
     }
   }
-  if (!ram_.HasTails()) return;
+  if (!ram_.HasTails() && (disk_ == nullptr || !disk_->HasTails())) return;
   for (uint32_t block = 0; block < scan.hit_blocks; ++block) {
-    if (!ram_.IsTailWhole(chain_.blocks[block].hash)) continue;
+    if (!IsTailHere(chain_.blocks[block].hash)) continue;
     if (detail.tails.size() <= block / 64) detail.tails.resize(block / 64 + 1);
     detail.tails[block / 64] |= uint64_t{1} << (block % 64);
   }
+}
+
+bool NodeShard::IsTailHere(const BlockHash& block) const {
+  return ram_.IsTailWhole(block) || (disk_ != nullptr && disk_->HasTail(block));
 }
 
 void NodeShard::Note(PeerId peer, const InFrame& frame) {

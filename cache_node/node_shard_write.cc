@@ -35,7 +35,7 @@ void NodeShard::JudgeOffered(const ChainRequest& request, uint32_t blocks_here) 
       const SlotId slot = probes_[i - from].slot;
       if (slot == kNoSlot) {
         first_missing = std::min(first_missing, i);
-        if (disk_ == nullptr || request.tail_parts != 0) continue;
+        if (disk_ == nullptr) continue;
         const PartResult there = disk_->Judge(request.blocks[i / coords], request.coords[i % coords],
                                               request.layout, request.BytesOf(i % coords));
         if (there == PartResult::kOk) offer_reply_.slots[i].result = PartResult::kExists;
@@ -184,10 +184,8 @@ void NodeShard::PublishFrame(PeerId peer, const PutRequest& request, absl::Span<
                                   tick, row.use, row.tail);
         if (results[i] == PartResult::kOk) {
           counters_.put_bytes += row.length;
-          if (row.tail.parts == 0) {  // Tails are in RAM alone: the log does not know what makes one whole.
-            published_.push_back(row.slot);
-            published_depths_.push_back(row.depth);
-          }
+          published_.push_back(row.slot);
+          published_depths_.push_back(row.depth);
         }
       }
     }

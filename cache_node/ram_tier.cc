@@ -209,7 +209,6 @@ void RamTier::RemoveOne(SlotId slot, bool evicted) {
   ClassState& state = classes_[slab.size_class];
   const EntryId id = pool_.PolicyId(slot);
   if (evicted) {
-    if (eviction_hook_ && record.tail == 0) eviction_hook_(slot);  // Tails are in RAM alone.
     ++counters_.evicted_parts;
     evicted_.Add(HashOf(pool_.trailer(slot)).Prefix64());
     counters_.evicted_bytes += record.length;

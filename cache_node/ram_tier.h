@@ -80,6 +80,10 @@ class RamTier {
   // --- tails
   bool HasTails() const { return !tails_.empty(); }
   bool IsTailWhole(const BlockHash& block) const { return tails_.IsWhole(block); }
+  // The parts that are here of the tail behind this block.
+  absl::Span<const SlotId> TailSlots(const BlockHash& block) const;
+  // Of a visible part.
+  TailMark TailMarkOf(SlotId slot) const;
   // The chain of this block has a newer tail and goes on with `successor`: the one here goes first, unless
   // prompts part here.
   void SupersedeTail(const BlockHash& block, uint64_t successor);
@@ -99,9 +103,10 @@ class RamTier {
   // Every part of these blocks. Looks at every slot: an operator's command, not for the hot path.
   Dropped DropBlocks(absl::Span<const BlockHash> blocks);
 
-  // Called with each part that is about to be evicted, its bytes still whole. It may not call the tier back
-  // but to read. Null: nobody is.
-  void SetEvictionHook(std::function<void(SlotId)> hook) { eviction_hook_ = std::move(hook); }
+  // Called with what is about to be evicted, its bytes still whole: a part, or all that is here of a tail.
+  // Tails that have a newer one are not worth it. It may not call the tier back but to read. Null: nobody is.
+  using EvictionHook = std::function<void(absl::Span<const SlotId>)>;
+  void SetEvictionHook(EvictionHook hook) { eviction_hook_ = std::move(hook); }
 
   const SlotRecord& record(SlotId slot) const { return pool_.record(slot); }
   const LayoutId& LayoutOf(SlotId slot) const {
@@ -157,7 +162,7 @@ class RamTier {
   Dropped CountDropped(Action action);
 
   NodeCounters& counters_;
-  std::function<void(SlotId)> eviction_hook_;
+  EvictionHook eviction_hook_;
   const std::string policy_name_;
   SlabPool pool_;
   BlockIndex index_;  // Over pool_.

@@ -19,8 +19,14 @@ BlockHash RamTier::HashOf(const SlotTrailer& trailer) {
 }
 
 void RamTier::Remove(SlotId slot, bool evicted) {
-  if (!tails_.empty()) {
-    for (const SlotId part : tails_.Take(HashOf(pool_.trailer(slot)))) {
+  const BlockHash hash = HashOf(pool_.trailer(slot));
+  const TailTable::Tail* tail = tails_.empty() ? nullptr : tails_.Find(hash);
+  if (evicted && eviction_hook_) {
+    if (tail != nullptr && pool_.record(tail->slots.front()).goes_first == 0) eviction_hook_(tail->slots);
+    if (pool_.record(slot).tail == 0) eviction_hook_(absl::MakeConstSpan(&slot, 1));
+  }
+  if (tail != nullptr) {
+    for (const SlotId part : tails_.Take(hash)) {
       if (part != slot) RemoveOne(part, evicted);
     }
   }
@@ -56,6 +62,18 @@ SlotId RamTier::TakeFirst(ClassState& state) {
     if (record.state() == SlotState::kVisible && record.goes_first != 0 && record.leases == 0) return slot;
   }
   return kNoSlot;
+}
+
+absl::Span<const SlotId> RamTier::TailSlots(const BlockHash& block) const {
+  const TailTable::Tail* tail = tails_.Find(block);
+  return tail == nullptr ? absl::Span<const SlotId>() : absl::MakeConstSpan(tail->slots);
+}
+
+TailMark RamTier::TailMarkOf(SlotId slot) const {
+  if (pool_.record(slot).tail == 0) return {};
+  const TailTable::Tail* tail = tails_.Find(HashOf(pool_.trailer(slot)));
+  CISTERN_CHECK(tail != nullptr);
+  return {.parts = tail->wanted, .junction = tail->junction};
 }
 
 void RamTier::SupersedeTail(const BlockHash& block, uint64_t successor) {

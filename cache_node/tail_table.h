@@ -7,15 +7,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
 #include "cache_node/slot_record.h"
+#include "cache_node/tail_mark.h"
 #include "core/ids.h"
 
 namespace cistern {
-
-// What makes a part one of a tail.
-struct TailMark {
-  uint32_t parts = 0;     // Of the whole tail; 0: not of a tail.
-  bool junction = false;  // Prompts part at its boundary.
-};
 
 // The tails of a shard: which parts each has, and whether that is all of them (DESIGN §4). A tail is named by
 // the block that ends at its boundary; its parts lie in slots like others and are found in the index by that

@@ -95,9 +95,10 @@ void DiskLog::Record(FileId file, const Extent& extent) {
 
 // --- index, with the sums that go with it
 
-void DiskLog::SetEntry(const BlockHash& hash, PartCoord coord, const DiskEntry& entry) {
+void DiskLog::SetEntry(const BlockHash& hash, PartCoord coord, const DiskEntry& entry, TailMark tail) {
   if (DiskEntry* old = index_.Find(hash, coord); old != nullptr) Unaccount(*old);
   index_.Insert(hash, coord, entry);
+  if (tail.parts != 0) tails_.Add(hash, coord, tail);
   Extent& extent = *table_.Find(entry.extent);
   ++extent.live_parts;
   extent.live_bytes += entry.length;
@@ -116,6 +117,7 @@ void DiskLog::Unaccount(const DiskEntry& entry) {
 void DiskLog::EraseEntry(const BlockHash& hash, PartCoord coord, const DiskEntry& entry) {
   Unaccount(entry);
   index_.Erase(hash, coord);
+  if (!tails_.empty()) tails_.Erase(hash, coord);
 }
 
 // Every entry of an extent whose list of entries cannot be read.
@@ -126,6 +128,8 @@ void DiskLog::EraseExtent(FileId file) {
     ++counters_.evicted_parts;
     return true;
   });
+  tails_.Prune(
+      [this](const BlockHash& hash, PartCoord coord) { return index_.Find(hash, coord) != nullptr; });
 }
 
 bool DiskLog::IsAt(const DiskEntry* entry, uint32_t extent, const FooterEntry& place) const {
@@ -157,7 +161,7 @@ DiskLog::Appended DiskLog::Append(RecordHeader& header, absl::Span<const std::by
     entry.data_at = (header.page + 1) * kPageBytes + part.at;
     entry.length = part.length;
     entry.layout = layout;
-    SetEntry(header.block.hash, part.coord, entry);
+    SetEntry(header.block.hash, part.coord, entry, header.tail);
     counters_.appended_bytes += part.length;
   }
   return Appended::kOk;
@@ -256,6 +260,7 @@ uint64_t DiskLog::DropAll() {
     Unaccount(entry);
     return true;
   });
+  tails_.Clear();
   if (recovering()) dropped_all_ = GenerationOf(next_life_, 0);
   drops_waiting_.clear();
   drop_all_waiting_ = true;

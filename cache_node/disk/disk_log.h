@@ -13,6 +13,7 @@
 #include "cache_node/disk/disk_index.h"
 #include "cache_node/disk/disk_memory.h"
 #include "cache_node/disk/disk_queue.h"
+#include "cache_node/disk/disk_tails.h"
 #include "cache_node/disk/extent_scan.h"
 #include "cache_node/disk/extent_table.h"
 #include "cache_node/disk/extent_writer.h"
@@ -79,6 +80,10 @@ class DiskLog {
     return index_.IsLayout(entry.layout, layout);
   }
 
+  bool HasTails() const { return !tails_.empty(); }
+  // What the log has of the tail behind this block; null: nothing.
+  const DiskTails::Tail* FindTail(const BlockHash& block) const { return tails_.Find(block); }
+
   enum class Appended : uint8_t {
     kOk,
     kNoRoom,   // The ring, or the log while reclaim is behind: try again after Poll.
@@ -138,7 +143,7 @@ class DiskLog {
   void WriteAndSync(FileId file, uint32_t offset, std::byte* data, uint32_t bytes,
                     std::function<void(int)> done);
   bool MayAppend(uint32_t record_bytes) const;
-  void SetEntry(const BlockHash& hash, PartCoord coord, const DiskEntry& entry);
+  void SetEntry(const BlockHash& hash, PartCoord coord, const DiskEntry& entry, TailMark tail);
   void EraseEntry(const BlockHash& hash, PartCoord coord, const DiskEntry& entry);
   void Unaccount(const DiskEntry& entry);
   void EraseExtent(FileId file);
@@ -184,6 +189,7 @@ class DiskLog {
   std::byte* probe_page_ = nullptr;
   DiskQueue queue_;
   DiskIndex index_;
+  DiskTails tails_;
   ExtentTable table_;
   std::unique_ptr<ExtentWriter> writer_;
   DiskLogCounters counters_;

@@ -246,6 +246,7 @@ bool DiskLog::CopyRecord(const Copy& copy) {
   wanted.block = header->block;
   wanted.layout = header->layout;
   wanted.depth = header->depth;
+  wanted.tail = header->tail;
   bool damaged = false;
   if (!writer_->Append(wanted, data, damaged)) return damaged;
   for (const RecordHeader::Part& part : wanted.parts) {
@@ -255,7 +256,7 @@ bool DiskLog::CopyRecord(const Copy& copy) {
     entry.page = static_cast<uint16_t>(wanted.page);
     entry.data_at = (wanted.page + 1) * kPageBytes + part.at;
     entry.uses = 0;
-    SetEntry(wanted.block.hash, part.coord, entry);
+    SetEntry(wanted.block.hash, part.coord, entry, wanted.tail);
   }
   counters_.copied_bytes += bytes;
   return true;

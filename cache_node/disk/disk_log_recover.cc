@@ -44,6 +44,7 @@ absl::Status DiskLog::ReadAllEnds() {
       queue_.Submit({.kind = DiskRequest::Kind::kRemove, .file = file}, [](int) {});
       continue;
     }
+    if (absl::IsFailedPrecondition(read)) return read;  // A newer version's: its parts are not ours to lose.
     if (!read.ok()) {
       MarkUnreadable(file, read);
       continue;
@@ -193,7 +194,7 @@ void DiskLog::TakeEntry(FileId file, const ExtentUse& use, const FooterEntry& pl
   entry.length = place.length;
   entry.layout = layout;
   entry.durable = true;
-  SetEntry(place.block.hash, place.coord, entry);
+  SetEntry(place.block.hash, place.coord, entry, place.tail);
   ++counters_.recovered_parts;
 }
 

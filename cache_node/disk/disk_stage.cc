@@ -162,7 +162,7 @@ PartResult DiskTier::Land(const WantKey& key, WantedPart& want, const std::byte*
     return PartResult::kCorrupt;
   }
   const PartResult published = ram_->Publish(slot, {.block = want.block, .coord = coord}, want.layout,
-                                             part->length, part->crc, header->depth, tick);
+                                             part->length, part->crc, header->depth, tick, 0, header->tail);
   if (published != PartResult::kOk) {
     slot = kNoSlot;
     return published;

@@ -44,7 +44,7 @@ DiskTier::~DiskTier() {
 void DiskTier::Attach(RamTier& ram) {
   ram_ = &ram;
   backlog_bytes_ = std::min<uint64_t>(ram.capacity_bytes() / 4, kBacklogBytesMax);
-  ram.SetEvictionHook([this](SlotId slot) { Evicting(slot); });
+  ram.SetEvictionHook([this](absl::Span<const SlotId> slots) { Evicting(slots); });
 }
 
 PartResult DiskTier::Judge(const BlockKey& block, PartCoord coord, const LayoutId& layout,
@@ -59,12 +59,28 @@ PartResult DiskTier::Judge(const BlockKey& block, PartCoord coord, const LayoutI
                                                                        : PartResult::kLayout;
 }
 
+bool DiskTier::HasTail(const BlockHash& block) const {
+  const DiskTails::Tail* tail = log_->FindTail(block);
+  if (tail == nullptr) return false;
+  size_t parts = tail->coords.size();
+  for (const SlotId slot : ram_->TailSlots(block)) {
+    parts += !tail->Has(PartCoord::Unpack(ram_->trailer(slot).coord));
+  }
+  return parts >= tail->wanted;
+}
+
 // --- storing
 
 BlockHash DiskTier::HashOf(SlotId slot) const {
   BlockHash hash;
   std::memcpy(hash.bytes.data(), ram_->trailer(slot).hash, hash.bytes.size());
   return hash;
+}
+
+bool DiskTier::IsStored(SlotId slot) {
+  const SlotTrailer& trailer = ram_->trailer(slot);
+  return Judge({.hash = HashOf(slot), .fingerprint = trailer.fingerprint}, PartCoord::Unpack(trailer.coord),
+               ram_->LayoutOf(slot), ram_->record(slot).length) == PartResult::kOk;
 }
 
 void DiskTier::Drop(uint64_t& reason, uint64_t parts) {
@@ -98,11 +114,14 @@ DiskTier::Stored DiskTier::StoreBlock(absl::Span<const SlotId> slots, uint32_t d
     const PartCoord coord = PartCoord::Unpack(ram_->trailer(slot).coord);
     const uint32_t at = RoundUpTo(header.PayloadBytes(), kPartAlign);
     const bool full = header.parts.size() == kPartsPerRecordMax || at + record.length > kRecordPayloadMax;
-    if (!header.parts.empty() && full) break;
+    const bool visible = record.state() == SlotState::kVisible;  // Else dropped while it waited.
+    const TailMark tail = visible ? ram_->TailMarkOf(slot) : header.tail;
+    if (!header.parts.empty() && (full || tail != header.tail)) break;
     ++taken;
-    if (record.state() != SlotState::kVisible) continue;  // Dropped while it waited.
+    if (!visible) continue;
+    header.tail = tail;
     header.layout = ram_->LayoutOf(slot);
-    if (Judge(header.block, coord, header.layout, record.length) == PartResult::kOk) continue;
+    if (IsStored(slot)) continue;
     header.parts.push_back({.coord = coord, .at = at, .length = record.length, .crc = record.crc});
     data.push_back(ram_->data(slot));
     bytes += record.length;
@@ -173,13 +192,18 @@ void DiskTier::DrainWaiting() {
   }
 }
 
-// RAM makes room: the last chance for a part that is not on disk.
-void DiskTier::Evicting(SlotId slot) {
+// RAM makes room: the last chance for parts that are not on disk.
+void DiskTier::Evicting(absl::Span<const SlotId> slots) {
   if (stopping_) return;
-  size_t taken = 0;
   const uint64_t before = counters_.stored_parts;
-  if (StoreBlock(absl::MakeConstSpan(&slot, 1), 0, taken) == Stored::kNoRoom)
-    Drop(counters_.dropped_backlog, 1);
+  while (!slots.empty()) {
+    size_t taken = 0;
+    const Stored stored = StoreBlock(slots, 0, taken);
+    for (const SlotId slot : slots.first(stored == Stored::kNoRoom ? taken : 0)) {
+      if (!IsStored(slot)) Drop(counters_.dropped_backlog, 1);
+    }
+    slots.remove_prefix(taken);
+  }
   counters_.demoted_parts += counters_.stored_parts - before;
 }
 

@@ -59,6 +59,10 @@ class DiskTier {
   // --- finding. kOk, kMiss or kLayout.
   PartResult Judge(const BlockKey& block, PartCoord coord, const LayoutId& layout, uint32_t part_bytes);
 
+  // Whether all of the tail behind a block is here, or in RAM.
+  bool HasTail(const BlockHash& block) const;
+  bool HasTails() const { return log_->HasTails(); }
+
   // --- storing
   // Parts that have just become visible in RAM; neighbours of one block share a record. depths: of their
   // blocks.
@@ -132,11 +136,12 @@ class DiskTier {
   // disk_tier.cc
   enum class Stored : uint8_t { kDone, kNoRoom };
   Stored StoreBlock(absl::Span<const SlotId> slots, uint32_t depth, size_t& taken);
-  void Evicting(SlotId slot);
+  void Evicting(absl::Span<const SlotId> slots);
   bool TakeBudget(uint64_t bytes);
   void DrainWaiting();
   void Drop(uint64_t& reason, uint64_t parts);
   BlockHash HashOf(SlotId slot) const;
+  bool IsStored(SlotId slot);
 
   // disk_stage.cc
   void QueueReads(std::vector<WantKey> wants);

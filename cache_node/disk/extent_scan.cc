@@ -42,6 +42,11 @@ absl::StatusOr<const std::byte*> ExtentScan::At(uint32_t offset, uint32_t bytes)
 absl::Status ExtentScan::ReadEnds() {
   CISTERN_RETURN_IF_ERROR(read_(0, memory_.data(), kPageBytes));
   const absl::StatusOr<ExtentHeader> header = DecodeExtentHeader(memory_.data());
+  if (absl::IsFailedPrecondition(header.status())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("nvme extent ", extent_, ": ", std::string(header.status().message()),
+                     "; start the version that wrote it, or empty the folder"));
+  }
   header_good_ = header.ok() && header->extent == extent_;
   if (header_good_) {
     use_ = header->use;

@@ -178,13 +178,19 @@ class Checker {
       if (entry.kind == RecordKind::kDropAll) dropped_all_ = std::max(dropped_all_, generation);
       if (entry.kind != RecordKind::kBlock)
         continue;  // Single drops only lower the count; they are no problem.
-      uint64_t& newest = newest_[{.block = entry.block, .coord = entry.coord}];
-      newest = std::max(newest, generation);
+      Newest& newest = newest_[{.block = entry.block, .coord = entry.coord}];
+      if (generation >= newest.generation) newest = {.generation = generation, .tail = entry.tail};
     }
   }
 
   void Count() {
-    for (const auto& [key, generation] : newest_) report_.parts += generation >= dropped_all_;
+    absl::flat_hash_map<BlockHash, TailMark, BlockHashHasher> missing;  // Parts that each tail lacks.
+    for (const auto& [key, newest] : newest_) {
+      if (newest.generation < dropped_all_) continue;
+      ++report_.parts;
+      if (newest.tail.parts != 0) --missing.try_emplace(key.block.hash, newest.tail).first->second.parts;
+    }
+    for (const auto& [block, tail] : missing) ++(tail.parts == 0 ? report_.tails : report_.part_tails);
   }
 
   struct State {
@@ -226,7 +232,11 @@ class Checker {
   FsckReport report_;
   std::unique_ptr<FileDisk> disk_;
   std::map<FileId, State> states_;
-  absl::flat_hash_map<PartKey, uint64_t, KeyHash> newest_;
+  struct Newest {
+    uint64_t generation = 0;
+    TailMark tail;
+  };
+  absl::flat_hash_map<PartKey, Newest, KeyHash> newest_;
   uint64_t dropped_all_ = 0;
 };
 

@@ -19,6 +19,8 @@ struct FsckProblem {
 struct FsckReport {
   std::string dir;
   uint64_t parts = 0;         // Whole ones, the newest of each key.
+  uint64_t tails = 0;         // Whole ones.
+  uint64_t part_tails = 0;    // Lack a part: no problem, their writer may have ended, or reclaim took some.
   uint64_t extents = 0;       // With records.
   bool online = false;        // A node has the folder: sealed extents alone were looked at, and no manifest.
   uint64_t open_extents = 0;  // Left out for that.

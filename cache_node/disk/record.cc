@@ -64,9 +64,9 @@ absl::Status CheckPage(const std::byte* page, uint32_t magic, const char* what) 
     return absl::DataLossError(absl::StrCat(what, ": checksum"));
   }
   const auto version = LoadLe<uint16_t>(page + 4);
-  if (version != kDiskFormatVersion) {
-    return absl::DataLossError(
-        absl::StrCat(what, ": format ", version, ", this node reads ", kDiskFormatVersion));
+  if (version == 0 || version > kDiskFormatVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, ": format ", version, ", this version reads 1 to ", kDiskFormatVersion));
   }
   return absl::OkStatus();
 }
@@ -118,6 +118,7 @@ void EncodeRecordHeader(const RecordHeader& header, std::byte* page) {
   out.Put(header.layout.bytes);
   out.Put<uint32_t>(header.depth);
   out.Put<uint32_t>(static_cast<uint32_t>(header.parts.size()));
+  out.Put<uint32_t>(header.tail.Packed());
   Cursor rows(page + kPartTableAt);
   for (const RecordHeader::Part& part : header.parts) {
     rows.Put<uint32_t>(part.coord.Packed());
@@ -148,6 +149,7 @@ absl::StatusOr<RecordHeader> DecodeRecordHeader(const std::byte* page) {
   const auto count = in.Take<uint32_t>();
   if (count > kPartsPerRecordMax)
     return absl::DataLossError(absl::StrCat("record header: ", count, " parts"));
+  header.tail = TailMark::Unpack(in.Take<uint32_t>());
   View rows(page + kPartTableAt);
   uint64_t end = 0;
   for (uint32_t i = 0; i < count; ++i) {
@@ -196,7 +198,7 @@ void EncodeFooter(FooterTrailer trailer, absl::Span<const FooterEntry> entries, 
     rows.Put<uint32_t>(entry.length);
     rows.Put<uint32_t>(entry.crc);
     rows.Put<uint32_t>(entry.depth);
-    rows.Put<uint32_t>(0);
+    rows.Put<uint32_t>(entry.tail.Packed());
   }
   const uint32_t entries_bytes = bytes - kPageBytes;
   std::byte* page = out + entries_bytes;
@@ -252,7 +254,7 @@ absl::StatusOr<std::vector<FooterEntry>> DecodeFooterEntries(const FooterTrailer
     entry.length = in.Take<uint32_t>();
     entry.crc = in.Take<uint32_t>();
     entry.depth = in.Take<uint32_t>();
-    in.Take<uint32_t>();
+    entry.tail = TailMark::Unpack(in.Take<uint32_t>());
     const uint64_t begin = uint64_t{entry.page} * kPageBytes;
     if (!IsKind(kind) || entry.page == 0 || entry.data_at < begin + kPageBytes ||
         entry.length > kPartBytesMax || uint64_t{entry.data_at} + entry.length > trailer.data_end ||
@@ -272,6 +274,7 @@ void AppendEntries(const RecordHeader& header, std::vector<FooterEntry>& entries
   entry.layout = header.layout;
   entry.page = header.page;
   entry.depth = header.depth;
+  entry.tail = header.tail;
   if (header.parts.empty()) entry.data_at = data, entries.push_back(entry);  // kDropAll has no payload.
   for (const RecordHeader::Part& part : header.parts) {
     entry.coord = part.coord;

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "cache_node/disk/disk.h"
+#include "cache_node/tail_mark.h"
 #include "core/ids.h"
 #include "core/part.h"
 
@@ -24,7 +25,7 @@ inline constexpr uint32_t kRecordPayloadMax =
 inline constexpr uint32_t kRecordBytesMax = kPageBytes + kRecordPayloadMax;
 inline constexpr uint32_t kEntriesPerExtentMax = 32768;
 inline constexpr uint32_t kDropsPerRecordMax = 32768;  // Hashes in one record of drops: 1 MiB.
-inline constexpr uint16_t kDiskFormatVersion = 1;
+inline constexpr uint16_t kDiskFormatVersion = 2;      // Written. 1 is read too: it has no tails.
 
 // Of a record: later is greater.
 constexpr uint64_t GenerationOf(uint64_t life, uint32_t page) { return life << 16 | page; }
@@ -49,7 +50,7 @@ struct ExtentHeader {
   bool free = false;
 };
 void EncodeExtentHeader(const ExtentHeader& header, std::byte* page);
-// DataLoss naming what is wrong.
+// DataLoss naming what is wrong; FailedPrecondition: a whole page, of a format that this node does not know.
 absl::StatusOr<ExtentHeader> DecodeExtentHeader(const std::byte* page);
 
 enum class RecordKind : uint16_t {
@@ -73,6 +74,7 @@ struct RecordHeader {
   BlockKey block;
   LayoutId layout;
   uint32_t depth = 0;  // Of the block in its chain, 0 where it was not known.
+  TailMark tail;       // All parts of a record are of the block, or all of the tail behind it.
   std::vector<Part> parts;
 
   uint32_t PayloadBytes() const { return parts.empty() ? 0 : parts.back().at + parts.back().length; }
@@ -95,6 +97,7 @@ struct FooterEntry {
   uint32_t length = 0;
   uint32_t crc = 0;
   uint32_t depth = 0;
+  TailMark tail;
   friend bool operator==(const FooterEntry&, const FooterEntry&) = default;
 };
 inline constexpr uint32_t kFooterEntryBytes = 88;

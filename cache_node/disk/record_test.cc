@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/bytes.h"
 #include "core/crc32c.h"
 #include "core/random.h"
 
@@ -18,6 +19,7 @@ RecordHeader Sample(Random& random) {
   for (uint8_t& byte : header.block.hash.bytes) byte = static_cast<uint8_t>(random.Next());
   header.block.fingerprint = random.Next();
   header.depth = 17;
+  header.tail = TailMark::Unpack(static_cast<uint32_t>(random.Next()));
   for (uint32_t i = 0; i < 5; ++i) {
     header.parts.push_back({.coord = PartCoord::Unpack(i),
                             .at = RoundUpTo(header.PayloadBytes(), kPartAlign),
@@ -37,6 +39,7 @@ TEST(Record, ComesBackAsItWas) {
     ASSERT_TRUE(back.ok()) << back.status();
     EXPECT_EQ(back->block, header.block);
     EXPECT_EQ(back->use, header.use);
+    EXPECT_EQ(back->tail, header.tail);
     EXPECT_EQ(back->RecordBytes(), header.RecordBytes());
     EXPECT_EQ(back->parts.size(), header.parts.size());
     EXPECT_EQ(back->parts[4].crc, header.parts[4].crc);
@@ -80,6 +83,28 @@ TEST(Record, FooterGivesItsEntriesBack) {
   EXPECT_EQ(*back, entries);
   bytes[40] ^= std::byte{1};
   EXPECT_FALSE(DecodeFooterEntries(*trailer, bytes.data()).ok());
+}
+
+void SetFormat(std::byte* page, uint16_t format) {
+  StoreLe<uint16_t>(page + 4, format);
+  StoreLe<uint32_t>(page + kPageBytes - 4, Crc32c(page, kPageBytes - 4));
+}
+
+// What format 1 wrote is the same without tails; what comes after 2 is nothing to guess at.
+TEST(Record, ReadsTheFormatBeforeAndNamesTheOneAfter) {
+  Random random(kSeed);
+  std::vector<std::byte> page(kPageBytes), first(kPageBytes);
+  RecordHeader header = Sample(random);
+  header.tail = {};
+  EncodeRecordHeader(header, page.data());
+  SetFormat(page.data(), 1);
+  ASSERT_TRUE(DecodeRecordHeader(page.data()).ok());
+  EXPECT_EQ(DecodeRecordHeader(page.data())->tail, TailMark{});
+  EncodeExtentHeader({.extent = 3, .use = {.life = 9, .nonce = 10}}, first.data());
+  SetFormat(first.data(), 3);
+  const absl::Status refused = DecodeExtentHeader(first.data()).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(refused.message().find("format 3"), std::string::npos) << refused;
 }
 
 // F06: the whole key is in the header; keys that differ anywhere give headers that differ.

@@ -17,6 +17,8 @@ int RunFsck(const CliOptions& options) {
   out["dir"] = report->dir;
   out["clean"] = report->clean();
   out["parts"] = report->parts;
+  out["tails"] = report->tails;
+  out["part_tails"] = report->part_tails;
   out["extents"] = report->extents;
   out["online"] = report->online;
   out["open_extents"] = report->open_extents;
@@ -27,9 +29,9 @@ int RunFsck(const CliOptions& options) {
     out["problems"].push_back(Json{{"kind", problem.kind}, {"where", problem.where}});
     rows.push_back({problem.kind, problem.where});
   }
-  std::string text = report->dir + ": " + std::to_string(report->parts) + " parts in " +
-                     std::to_string(report->extents) + " extents, " + std::to_string(report->problem_count) +
-                     " problems";
+  std::string text = report->dir + ": " + std::to_string(report->parts) + " parts, " +
+                     std::to_string(report->tails) + " whole tails, in " + std::to_string(report->extents) +
+                     " extents, " + std::to_string(report->problem_count) + " problems";
   if (report->online)
     text += "; a node has it, " + std::to_string(report->open_extents) + " extents it writes were left out";
   text += "\n";
