@@ -1,5 +1,4 @@
-#ifndef CISTERN_CORE_MUTEX_H_
-#define CISTERN_CORE_MUTEX_H_
+#pragma once
 
 #include <condition_variable>
 #include <mutex>
@@ -49,5 +48,3 @@ class CondVar {
 };
 
 }  // namespace cistern
-
-#endif  // CISTERN_CORE_MUTEX_H_

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what building, running and testing need, from Debian 12's own packages; only what is missing. As root, or with sudo.
-# --with-vm adds what the tests of real verbs need: a small machine with soft-RoCE (tests/softroce).
+# --with-vm adds what the tests of real verbs need: a small machine with soft-RoCE (tests/softroce). --with-clang: what deploy/fuzz.sh needs.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -22,8 +22,9 @@ case "${1:-}" in
   --with-vm)
     packages+=(qemu-system-x86 busybox-static cpio kmod util-linux rdma-core ibverbs-providers ibverbs-utils librdmacm1)
     ;;
+  --with-clang) packages+=(clang) ;;
   "") ;;
-  *) fail "unknown flag $1; there is --with-vm" ;;
+  *) fail "unknown flag $1; there are --with-vm and --with-clang" ;;
 esac
 
 missing=()

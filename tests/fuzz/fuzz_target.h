@@ -8,7 +8,7 @@
 #include <string>
 
 // Every *_fuzz.cc of the tree defines the first function below, perhaps the second, and is built twice: with
-// driver.cc and the project's compiler as a short, repeatable ctest (label fuzz), and by tests/fuzz/fuzz.sh
+// driver.cc and the project's compiler as a short, repeatable ctest (label fuzz), and by deploy/fuzz.sh
 // with clang's libFuzzer for long runs.
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
