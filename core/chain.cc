@@ -1,11 +1,15 @@
 #include "core/chain.h"
 
-#include <openssl/evp.h>
+// docs/adr/0013: what EVP adds to each digest is more than half of a block of 16 tokens.
+#define OPENSSL_SUPPRESS_DEPRECATED
+#include <openssl/sha.h>
 
 #include <atomic>
 #include <cstring>
 
-#define XXH_INLINE_ALL
+#if defined(__x86_64__)
+#include <xxh_x86dispatch.h>
+#endif
 #include <xxhash.h>
 
 #include "absl/strings/str_cat.h"
@@ -30,6 +34,7 @@ enum class Tag : uint8_t {
 constexpr char kDomain[] = "cistern/1";
 constexpr size_t kFieldHeadBytes = 5;
 constexpr size_t kDigestBytes = 32;
+constexpr size_t kCacheLineBytes = 64;
 // Where a block's fields begin: the previous hash first, so what the fingerprint covers is one range behind
 // it.
 constexpr size_t kPreviousAt = kFieldHeadBytes;
@@ -68,6 +73,22 @@ uint8_t* PutExtra(uint8_t* at, const Extra& extra) {
   return PutBytes(at, extra.value.data(), extra.value.size());
 }
 
+void Digest(const uint8_t* data, size_t bytes, uint8_t* out) {
+  SHA256_CTX context;
+  CISTERN_CHECK(SHA256_Init(&context) == 1);
+  CISTERN_CHECK(SHA256_Update(&context, data, bytes) == 1);
+  CISTERN_CHECK(SHA256_Final(out, &context) == 1);
+}
+
+// The same value with every instruction set; the library takes the widest that the machine has.
+uint64_t Fingerprint(const uint8_t* data, size_t bytes) {
+#if defined(__x86_64__)
+  return XXH3_64bits_dispatch(data, bytes);
+#else
+  return XXH3_64bits(data, bytes);
+#endif
+}
+
 }  // namespace
 
 absl::Status ValidateExtras(absl::Span<const Extra> extras, uint32_t block_tokens) {
@@ -96,30 +117,11 @@ absl::Status ValidateExtras(absl::Span<const Extra> extras, uint32_t block_token
   return absl::OkStatus();
 }
 
-// The digest and its context are fetched once: one-shot calls cost three times the hashing itself.
 struct ChainHasher::Impl {
-  EVP_MD* md = nullptr;
-  EVP_MD_CTX* context = nullptr;
   BlockHash root;
   std::vector<uint8_t>
       frame;  // Grows to the largest block seen; its previous-hash field is the chain's state.
 
-  Impl() : md(EVP_MD_fetch(nullptr, "SHA256", nullptr)), context(EVP_MD_CTX_new()) {
-    CISTERN_CHECK(md != nullptr && context != nullptr);
-    CISTERN_CHECK(EVP_DigestInit_ex2(context, md, nullptr) == 1);
-  }
-  ~Impl() {
-    EVP_MD_CTX_free(context);
-    EVP_MD_free(md);
-  }
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
-
-  void Digest(const uint8_t* data, size_t bytes, uint8_t* out) {
-    CISTERN_CHECK(EVP_DigestInit_ex2(context, nullptr, nullptr) == 1);
-    CISTERN_CHECK(EVP_DigestUpdate(context, data, bytes) == 1);
-    CISTERN_CHECK(EVP_DigestFinal_ex(context, out, nullptr) == 1);
-  }
   uint8_t* previous() { return frame.data() + kPreviousAt; }
 };
 
@@ -130,7 +132,7 @@ ChainHasher::ChainHasher(const ChainRoot& root) : impl_(std::make_unique<Impl>()
   at = PutField(at, Tag::kNamespaceSecret, root.namespace_secret.data(), root.namespace_secret.size());
   at = PutField(at, Tag::kComputeDigest, root.compute_digest.data(), root.compute_digest.size());
   at = PutField(at, Tag::kWeightsEpoch, &root.weights_epoch, sizeof(root.weights_epoch));
-  impl_->Digest(buffer.data(), static_cast<size_t>(at - buffer.data()), impl_->root.bytes.data());
+  Digest(buffer.data(), static_cast<size_t>(at - buffer.data()), impl_->root.bytes.data());
   impl_->frame.resize(kContentAt);
   PutHead(impl_->frame.data(), Tag::kPrevious, kDigestBytes);
   Reset();
@@ -152,8 +154,8 @@ BlockKey ChainHasher::Append(absl::Span<const uint32_t> tokens, absl::Span<const
   for (const Extra& extra : extras) at = PutExtra(at, extra);
 
   BlockKey key;
-  key.fingerprint = XXH3_64bits(impl_->frame.data() + kContentAt, frame_bytes - kContentAt);
-  impl_->Digest(impl_->frame.data(), frame_bytes, impl_->previous());
+  key.fingerprint = Fingerprint(impl_->frame.data() + kContentAt, frame_bytes - kContentAt);
+  Digest(impl_->frame.data(), frame_bytes, impl_->previous());
   if (constant_hash_for_test.load(std::memory_order_relaxed)) [[unlikely]] {
     std::memset(impl_->previous(), 0x5a, kDigestBytes);
   }
@@ -166,7 +168,13 @@ void ChainHasher::AppendAll(absl::Span<const uint32_t> tokens, uint32_t block_to
   CISTERN_CHECK(block_tokens > 0);
   const size_t blocks = tokens.size() / block_tokens;
   if (out.empty()) out.reserve(blocks);
-  for (size_t i = 0; i < blocks; ++i) out.push_back(Append(tokens.subspan(i * block_tokens, block_tokens)));
+  for (size_t i = 0; i < blocks; ++i) {
+    // A prompt of a million tokens is in no cache: the next block comes while this one is hashed.
+    const absl::Span<const uint32_t> next = tokens.subspan((i + 1) * block_tokens, block_tokens);
+    for (size_t at = 0; at < next.size(); at += kCacheLineBytes / sizeof(uint32_t))
+      __builtin_prefetch(&next[at]);
+    out.push_back(Append(tokens.subspan(i * block_tokens, block_tokens)));
+  }
 }
 
 const BlockHash& ChainHasher::root() const { return impl_->root; }
