@@ -1,7 +1,9 @@
-"""Builds the wheel, installs it into a clean environment and runs client_test.py and keyed_test.py there: python_test.py BUILD SOURCE."""
+"""Builds the wheel, installs it into a clean environment and runs SCRIPTS there: python_test.py BUILD SOURCE."""
 import pathlib, shutil, subprocess, sys
 
 import environment
+
+SCRIPTS = ("client_test.py", "keyed_test.py", "reports_test.py")
 
 
 def main():
@@ -21,7 +23,7 @@ def main():
     environment.call(python, "-c", "import cistern, cistern.aio, sys; assert 'numpy' not in sys.modules")
     subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "numpy"], check=False)
     codes = [subprocess.run([str(python), "-B", str(source / "client/python/tests" / script), str(build / "bin"), str(build / "tests")]).returncode
-             for script in ("client_test.py", "keyed_test.py")]
+             for script in SCRIPTS]
     sys.exit(max(codes))
 
 
