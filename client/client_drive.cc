@@ -140,15 +140,21 @@ Client::Impl::~Impl() {
     MutexLock lock(&anchor_->mutex);
     anchor_->client = nullptr;
   }
-  link_.reset();
+  // Every call ends; what the core says then is run without the lock, when no byte can land any more. Core
+  // and link are there until the last callback has run: it may ask for more, and is refused.
   std::vector<std::function<void()>> run;
-  {
-    MutexLock lock(&mutex_);
-    core_.reset();  // Ends every call; what it says is run below, when no byte can land any more.
-    run.swap(ready_);
-    transport_.reset();
+  for (uint32_t round = 0; round < kCloseRoundsMax; ++round) {
+    {
+      MutexLock lock(&mutex_);
+      if (core_ != nullptr) core_->Close();
+      if (core_ != nullptr) (void)core_->Poll();
+      run.swap(ready_);
+    }
+    if (run.empty()) break;
+    for (auto& callback : run) callback();
+    run.clear();
   }
-  for (auto& callback : run) callback();
+  link_.reset();
   for (const int fd : {epoll_fd_, timer_fd_, wake_fd_}) {
     if (fd >= 0) close(fd);
   }

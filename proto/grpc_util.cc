@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <grpc/grpc.h>
 #include <grpcpp/grpcpp.h>
 
 #include "proto/control.h"
@@ -21,7 +22,16 @@ absl::Status FromGrpc(const grpc::Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 
+void KeepGrpc() {
+  static const bool kept = [] {
+    grpc_init();
+    return true;
+  }();
+  (void)kept;
+}
+
 std::shared_ptr<grpc::Channel> MakeControlChannel(const std::string& address, Nanos silent_max) {
+  KeepGrpc();
   const int silent_ms = static_cast<int>(std::max<Nanos>(silent_max / kMillisecond, 2));
   grpc::ChannelArguments args;
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

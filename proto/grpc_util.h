@@ -21,6 +21,11 @@ namespace cistern {
 grpc::Status ToGrpc(const absl::Status& status);
 absl::Status FromGrpc(const grpc::Status& status);
 
+// Keeps gRPC initialised until the process ends. Otherwise whoever drops the last channel, often one of
+// gRPC's own threads, lets a detached thread take gRPC down, and a process that exits just then destroys
+// statics under it. Called by whatever makes channels or servers.
+void KeepGrpc();
+
 // A channel that makes one connection of its own and never reconnects by itself faster than its owner asks:
 // no shared subchannels, no transparent retries, no HTTP proxy from the environment. Keep-alive pings find a
 // stopped or cut peer within `silent_max` while a call is open.

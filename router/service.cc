@@ -190,6 +190,7 @@ absl::StatusOr<std::unique_ptr<RouterService>> RouterService::Start(const Servic
                           hub.Publish(std::make_shared<const proto::ClusterMap>(ToWire(map)));
                         },
                     .on_turn = [&hub] { hub.Turn(); }});
+  KeepGrpc();
   grpc::ServerBuilder builder;
   int port = 0;
   // Without this two routers could share one port, and each would see half of the nodes.

@@ -11,9 +11,10 @@
 
 namespace cistern {
 
-// Sends reports of dead nodes to the router: one at a time, as gRPC callbacks, so that nobody waits and no
-// thread is kept for them. Owner: RouterLink. Thread-safe. The destructor cancels what is out and waits for
-// its callback.
+// Sends reports of dead nodes to the router: one at a time, on a thread of its own that begins with the first
+// report, so that nobody waits. gRPC's threads run nothing of it: what they still do with a call when its
+// callback has returned could not be waited for, and ran into the exit of the process. Owner: RouterLink.
+// Thread-safe. The destructor cancels what is out and joins.
 class GoneReporter {
  public:
   explicit GoneReporter(Nanos rpc_deadline);

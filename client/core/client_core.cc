@@ -101,6 +101,7 @@ void FillPages(Operation& op, absl::Span<const uint32_t> ends) {
 ClientCore::ClientCore(const ClientCoreOptions& options, Clock& clock, Transport& transport, Random& random)
     : impl_(std::make_unique<Impl>(options, clock, transport, random)) {}
 ClientCore::~ClientCore() = default;
+void ClientCore::Close() { impl_->Close(); }
 
 void ClientCore::SetMap(const ClusterMap& map) {
   impl_->peers_.SetMap(map);
@@ -120,7 +121,7 @@ OpId ClientCore::Lookup(const CallSpec& call, LookupDone done) {
   absl::Status status = CheckCall(call);
   Operation* op = status.ok() ? impl_->Begin(OpKind::kLookup, call.deadline) : nullptr;
   if (op == nullptr) {
-    if (status.ok()) status = absl::ResourceExhaustedError("kOperationsMax calls are outstanding");
+    if (status.ok()) status = impl_->WhyRefused();
     impl_->Refuse([status, done = std::move(done)] { done(LookupOutcome{.status = status}); });
     return 0;
   }
@@ -136,7 +137,7 @@ OpId ClientCore::Plan(const CallSpec& call, PlanDone done) {
   absl::Status status = CheckCall(call);
   Operation* op = status.ok() ? impl_->Begin(OpKind::kPlan, call.deadline) : nullptr;
   if (op == nullptr) {
-    if (status.ok()) status = absl::ResourceExhaustedError("kOperationsMax calls are outstanding");
+    if (status.ok()) status = impl_->WhyRefused();
     impl_->Refuse([status, done = std::move(done)] { done(PlanOutcome{.status = status}); });
     return 0;
   }
@@ -155,7 +156,7 @@ OpId ClientCore::Fetch(const CallSpec& call, const PageView& pages, LoadDone don
   if (status.ok()) status = CheckPages(pages, block_bytes, 0, call.chain.blocks.size());
   Operation* op = status.ok() ? impl_->Begin(OpKind::kFetch, call.deadline) : nullptr;
   if (op == nullptr) {
-    if (status.ok()) status = absl::ResourceExhaustedError("kOperationsMax calls are outstanding");
+    if (status.ok()) status = impl_->WhyRefused();
     impl_->Refuse([status, done = std::move(done)] { done(LoadOutcome{.status = status, .pages = {}}); });
     return 0;
   }
@@ -190,7 +191,7 @@ OpId ClientCore::Load(PlanHandle handle, uint32_t first, const PageView& pages,
   }
   Operation* op = status.ok() ? impl_->Begin(OpKind::kLoad, deadline) : nullptr;
   if (op == nullptr) {
-    if (status.ok()) status = absl::ResourceExhaustedError("kOperationsMax calls are outstanding");
+    if (status.ok()) status = impl_->WhyRefused();
     impl_->Refuse([status, done = std::move(done)] { done(LoadOutcome{.status = status, .pages = {}}); });
     return 0;
   }
@@ -213,7 +214,7 @@ OpId ClientCore::Store(const CallSpec& call, uint32_t first, const ConstPageView
   if (status.ok()) status = CheckPages(pages, block_bytes, first, call.chain.blocks.size());
   Operation* op = status.ok() ? impl_->Begin(OpKind::kStore, call.deadline) : nullptr;
   if (op == nullptr) {
-    if (status.ok()) status = absl::ResourceExhaustedError("kOperationsMax calls are outstanding");
+    if (status.ok()) status = impl_->WhyRefused();
     impl_->Refuse([status, done = std::move(done)] { done(StoreOutcome{.status = status, .pages = {}}); });
     return 0;
   }
@@ -289,6 +290,7 @@ OpId ClientCore::Drop(std::string_view node, uint32_t shard, const DropRequest& 
 }
 
 void ClientCore::ConnectAll() {
+  if (impl_->closing_) return;
   const Nanos now = impl_->clock_.Now();
   for (const NodeEntry& node : impl_->peers_.map().nodes) {
     for (uint32_t shard = 0; shard < node.shards.size(); ++shard) {
@@ -300,6 +302,7 @@ void ClientCore::ConnectAll() {
 
 bool ClientCore::Poll() {
   Impl& impl = *impl_;
+  if (impl.closing_) return impl.RunCallbacks();
   for (Operation* op : impl.again_) impl.MarkDirty(*op);
   bool did = !impl.again_.empty();
   impl.again_.clear();

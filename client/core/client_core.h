@@ -14,6 +14,9 @@
 
 namespace cistern {
 
+// Rounds of callbacks while closing: one that asks again after each refusal is not told for ever.
+inline constexpr uint32_t kCloseRoundsMax = 64;
+
 // The deterministic heart of the client: placement, peers, plans, pulls, checks, stores. The facade and the
 // simulator run the same one. It never blocks, sleeps or reads a clock of its own; what it does, it does in
 // Poll() and in the submitting calls, and every operation's callback runs exactly once, inside a later Poll()
@@ -21,12 +24,15 @@ namespace cistern {
 // nothing.
 //
 // Owner: whoever calls Poll. Thread: one. Lifetime: the transport, clock, random and window outlive it; the
-// destructor ends what is outstanding with kCancelled (callbacks run) after fencing every peer.
+// destructor closes.
 class ClientCore {
  public:
   // Becomes the transport's handler.
   ClientCore(const ClientCoreOptions& options, Clock& clock, Transport& transport, Random& random);
   ~ClientCore();
+  // Ends what is outstanding with kCancelled (callbacks run) after fencing every peer. What is asked for from
+  // then on, also by those callbacks, is refused as CANCELLED, and the transport is asked for nothing more.
+  void Close();
   ClientCore(const ClientCore&) = delete;
   ClientCore& operator=(const ClientCore&) = delete;
 

@@ -74,7 +74,9 @@ struct ClientCore::Impl final : public TransportHandler {
   void ReturnChunk(Request& request);
 
   // core_lifecycle.cc
-  Operation* Begin(OpKind kind, Nanos deadline);
+  void Close();
+  Operation* Begin(OpKind kind, Nanos deadline);  // Null: WhyRefused.
+  absl::Status WhyRefused() const;
   void Refuse(std::function<void()> callback);
   void MarkDirty(Operation& op);
   void Advance(Operation& op);
@@ -168,6 +170,7 @@ struct ClientCore::Impl final : public TransportHandler {
   std::vector<Operation*> delivering_;
   std::vector<std::function<void()>> refused_;
   uint64_t op_sequence_ = 0;
+  bool closing_ = false;  // Nothing is begun any more, and nobody connected to.
   std::vector<std::unique_ptr<PlanState>> plans_;
   std::vector<uint32_t> free_plans_;
   uint64_t plan_sequence_ = 0;

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "client/core/client_core_impl.h"
+#include "core/check.h"
 
 // Life of an operation: begun, moved on when marked dirty, ended by completion, deadline or cancel, delivered
 // by Poll.
@@ -18,7 +19,10 @@ ClientCore::Impl::Impl(const ClientCoreOptions& options, Clock& clock, Transport
   transport.SetHandler(this);
 }
 
-ClientCore::Impl::~Impl() {
+ClientCore::Impl::~Impl() { Close(); }
+
+void ClientCore::Impl::Close() {
+  closing_ = true;
   // First no byte may land any more, then the callers get their memory back.
   for (size_t i = 0; i < active_.size(); ++i) End(*active_[i], PartResult::kCancelled);
   for (uint32_t slot = 0; slot < peers_.size(); ++slot) {
@@ -27,14 +31,20 @@ ClientCore::Impl::~Impl() {
     peers_.Fence(*peer, absl::CancelledError("client closes"));
     FailPeer(slot);
   }
-  while (!active_.empty() || !refused_.empty()) {
-    RunCallbacks();
-    for (size_t i = 0; i < active_.size(); ++i)
-      End(*active_[i], PartResult::kCancelled);  // Begun by a callback.
+  // What callbacks ask for now is refused, and told in the next round.
+  for (uint32_t round = 0; round < kCloseRoundsMax && RunCallbacks(); ++round) {
   }
+  CISTERN_CHECK(active_.empty());
+  refused_.clear();
+}
+
+absl::Status ClientCore::Impl::WhyRefused() const {
+  if (closing_) return absl::CancelledError("the client closes");
+  return absl::ResourceExhaustedError("kOperationsMax calls are outstanding");
 }
 
 Operation* ClientCore::Impl::Begin(OpKind kind, Nanos deadline) {
+  if (closing_) return nullptr;
   if (free_ops_.empty()) {
     if (ops_.size() == kOperationsMax) {
       ++counters_.operations_refused;

@@ -221,7 +221,7 @@ using CallId = uint64_t;
 class Client {
  public:
   static Result<std::unique_ptr<Client>> Connect(const ClientOptions& options);
-  ~Client();  // Ends what is outstanding with kCancelled, fences every peer, then frees.
+  ~Client();  // Ends what is out, and what callbacks ask for then, with kCancelled; fences all peers, frees.
 
   // Hashes whole blocks of `tokens`; a part-filled last block is left out. InvalidArgument names the bad
   // field.
