@@ -63,7 +63,7 @@ TEST(ModelConfig, RefusesFieldsThatShapeTheKvAndThatItDoesNotKnow) {
   ExpectRefused(Llama(R"("attention_chunk_size": 8192)"), "attention_chunk_size is 8192");
   ExpectRefused(Llama(R"("use_sliding_window": true)"), "use_sliding_window is true");
   ExpectRefused(Llama(R"("layer_types": ["full_attention", "chunked_attention"])"),
-                "layer_types has 'chunked_attention'");
+                "layer_types has 'chunked_attention'; known here: full_attention");
   ExpectRefused(Llama(R"("layer_types": ["full_attention"])"), "layer_types has 1 entries for 2 layers");
   ExpectRefused(Llama(R"("quantization_config": {"kv_cache_scheme": {"type": "float"}})"),
                 "kv_cache_scheme is given");
@@ -80,6 +80,9 @@ TEST(ModelConfig, F55_RefusesNumbersThatCannotBe) {
   ExpectRefused(Llama(R"("head_dim": "wide")"), "head_dim is \"wide\"");
   ExpectRefused(Llama(R"("num_key_value_heads": 99999999999)"), "num_key_value_heads is 99999999999");
   ExpectRefused(Llama(R"("layer_types": 7)"), "layer_types is 7, no list");
+  ExpectRefused(Llama(R"("num_key_value_heads": 3)"), "num_key_value_heads is 3, which 8 heads cannot share");
+  ExpectRefused(Llama(R"("num_attention_heads": 7)"),
+                "head_dim is missing, and hidden_size 512 is no multiple of 7 heads");
   ExpectRefused(Config(R"("model_type": "llama")"), "torch_dtype is missing; give the row format");
 }
 

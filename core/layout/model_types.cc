@@ -20,7 +20,18 @@ Heads ReadHeads(Config& config) {
   const uint32_t heads = config.Number("num_attention_heads", kHeadsMax);
   out.kv_heads = config.NumberOr("num_key_value_heads", kHeadsMax, heads);
   const uint32_t hidden = config.Number("hidden_size", kElementsMax);
-  out.elements = config.NumberOr("head_dim", kElementsMax, heads == 0 ? 0 : hidden / heads);
+  out.elements = config.NumberOr("head_dim", kElementsMax, 0);
+  if (heads == 0 || out.kv_heads == 0) return out;  // Refused already.
+  if (heads % out.kv_heads != 0) {
+    config.Refuse("num_key_value_heads",
+                  absl::StrCat("is ", out.kv_heads, ", which ", heads, " heads cannot share"));
+  }
+  if (out.elements != 0) return out;
+  if (hidden % heads != 0) {
+    config.Refuse("head_dim", absl::StrCat("is missing, and hidden_size ", hidden, " is no multiple of ",
+                                           heads, " heads"));
+  }
+  out.elements = hidden / heads;
   return out;
 }
 
@@ -48,7 +59,8 @@ Split ReadLayerTypes(Config& config, uint32_t layers, const char* full, const ch
       split.other.push_back(i);
     } else {
       config.Refuse("layer_types",
-                    absl::StrCat("has '", types[i], "'; known here are ", full, " and ", other));
+                    absl::StrCat("has '", types[i], "'; known here: ", full,
+                                 std::string_view(full) == other ? "" : absl::StrCat(", ", other)));
     }
   }
   return split;
