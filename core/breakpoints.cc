@@ -36,20 +36,17 @@ std::vector<uint64_t> CommitMarks(absl::Span<const uint64_t> breakpoints, uint64
   return marks;
 }
 
-uint64_t LookBack(absl::Span<const uint64_t> marks, uint32_t block_tokens,
-                  absl::FunctionRef<bool(uint64_t)> is_committed) {
+std::vector<uint64_t> LookBack(absl::Span<const uint64_t> marks, uint32_t block_tokens, uint64_t blocks) {
   CISTERN_CHECK(block_tokens != 0);
-  uint64_t best = 0;
-  for (size_t i = marks.size(); i-- > 0;) {
-    if (marks[i] <= best) break;
-    uint64_t at = marks[i] / block_tokens * block_tokens;
-    for (uint32_t step = 0; step <= kLookBackBlocksMax && at > best; ++step, at -= block_tokens) {
-      if (!is_committed(at)) continue;
-      best = at;
-      break;
+  std::vector<uint64_t> bits((blocks + 63) / 64);
+  for (const uint64_t tokens : marks) {
+    const uint64_t mark = std::min(tokens / block_tokens, blocks);
+    for (uint64_t step = 0; step <= kLookBackBlocksMax && step < mark; ++step) {
+      const uint64_t block = mark - step - 1;
+      bits[block / 64] |= uint64_t{1} << (block % 64);
     }
   }
-  return best;
+  return bits;
 }
 
 }  // namespace cistern

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 
@@ -23,10 +22,8 @@ absl::Status CheckBreakpoints(absl::Span<const uint64_t> breakpoints, uint64_t p
 std::vector<uint64_t> CommitMarks(absl::Span<const uint64_t> breakpoints, uint64_t prompt_tokens,
                                   uint32_t align_tokens);
 
-// The deepest committed boundary that the marks lead to: from each mark, the deepest first, back block by
-// block, at most kLookBackBlocksMax of them. 0 when there is none. `is_committed` is asked for multiples of
-// block_tokens.
-uint64_t LookBack(absl::Span<const uint64_t> marks, uint32_t block_tokens,
-                  absl::FunctionRef<bool(uint64_t)> is_committed);
+// The boundaries that the marks lead to, as a bitmap over a chain's blocks (bit i: the end of block i): each
+// mark, and kLookBackBlocksMax blocks back from it. A hit ends at the deepest of them that is committed.
+std::vector<uint64_t> LookBack(absl::Span<const uint64_t> marks, uint32_t block_tokens, uint64_t blocks);
 
 }  // namespace cistern

@@ -32,18 +32,25 @@ TEST(Breakpoints, BecomeMarksAtWholeBlocks) {
 }
 
 TEST(Breakpoints, AreLookedBackFromBlockByBlock) {
-  std::set<uint64_t> committed;
-  const auto look = [&](std::vector<uint64_t> marks) {
-    return LookBack(marks, 16, [&](uint64_t tokens) { return committed.contains(tokens); });
+  const auto reached = [](std::vector<uint64_t> marks, uint64_t blocks) {
+    std::set<uint64_t> out;  // Boundaries, in blocks.
+    const std::vector<uint64_t> bits = LookBack(marks, 16, blocks);
+    for (uint64_t i = 0; i < blocks; ++i) {
+      if (bits[i / 64] >> (i % 64) & 1) out.insert(i + 1);
+    }
+    return out;
   };
-  EXPECT_EQ(look({160}), 0u);
-  committed = {16 * 30};
-  EXPECT_EQ(look({16 * 30}), 16 * 30u);
-  EXPECT_EQ(look({16 * 50}), 16 * 30u) << "20 blocks back";
-  EXPECT_EQ(look({16 * 51}), 0u) << "21 are too many";
-  EXPECT_EQ(look({16 * 35, 16 * 90}), 16 * 30u) << "an earlier mark leads there";
-  committed.insert(16 * 34);
-  EXPECT_EQ(look({16 * 35, 16 * 40}), 16 * 34u) << "the deepest";
+  EXPECT_THAT(reached({}, 100), IsEmpty());
+  const std::set<uint64_t> one = reached({16 * 70 + 5}, 100);
+  EXPECT_EQ(one.size(), 21u) << "the mark's last whole block, and 20 blocks back";
+  EXPECT_EQ(*one.begin(), 50u);
+  EXPECT_EQ(*one.rbegin(), 70u);
+  EXPECT_THAT(reached({32}, 100), ElementsAre(1, 2)) << "not before the prompt";
+  const std::set<uint64_t> two = reached({16 * 30, 16 * 90}, 100);
+  EXPECT_EQ(two.size(), 42u);
+  EXPECT_TRUE(two.contains(10) && two.contains(30) && two.contains(70) && two.contains(90));
+  EXPECT_FALSE(two.contains(9) || two.contains(31) || two.contains(69));
+  EXPECT_EQ(*reached({16 * 90}, 64).rbegin(), 64u) << "a mark behind the chain";
 }
 
 }  // namespace

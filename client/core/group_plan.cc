@@ -128,6 +128,8 @@ void Decide(const CallPtr& call) {
   if (hit.limit == HitLimit::kHistory) {
     call->out.why = call->why[hit.group];
     call->out.stopped_by = call->stopped_by[hit.group];
+  } else if (hit.limit == HitLimit::kTail && (!layout.has_tails || hit.group + 1 != call->groups.size())) {
+    call->out.why = MissReason::kNone;  // No breakpoint leads further.
   } else if (hit.limit != HitLimit::kCaller) {
     call->out.why = hit.limit == HitLimit::kTail ? call->tail_why : MissReason::kNoTail;
     call->out.stopped_by = PartResult::kMiss;
@@ -161,6 +163,9 @@ OpId AskSets(const CallPtr& call) {
   call->groups.clear();
   for (const GroupLayout::HistorySet& set : layout.sets) {
     call->groups.push_back({.required = set.required, .lookahead_tokens = set.lookahead_tokens});
+  }
+  if (!call->spec.boundaries.empty()) {  // As a tail that is there at some boundaries alone.
+    call->groups.push_back({.tail = true, .tails = call->spec.boundaries});
   }
   if (layout.has_tails) call->groups.push_back({.tail = true});
   OpId first = 0;

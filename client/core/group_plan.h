@@ -25,8 +25,10 @@ struct GroupPlanSpec {
   uint32_t caller_align_tokens = 0;
   uint64_t max_tokens = 0;  // Prompt - 1.
   Nanos deadline = 0;       // From now; 0: the core's default.
-  bool lease = true;        // False: a look-up, which promises nothing.
-  bool probe = false;       // A look-up by an operator: counts in no hit counter.
+  std::vector<uint64_t>
+      boundaries{};    // Bit i: a hit may end behind block i (explicit caching). Empty: anywhere.
+  bool lease = true;   // False: a look-up, which promises nothing.
+  bool probe = false;  // A look-up by an operator: counts in no hit counter.
   // Names the request and its chain: all ranks that ask with the same name get the same length (F50), the
   // first one's, and each leases it for itself. With `lease`.
   std::optional<BlockHash> request{};

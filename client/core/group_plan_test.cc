@@ -69,8 +69,7 @@ class GroupPlan : public ClientFixture {
     bytes.resize(3000);
     if (whole) owner.Add(keys_[blocks - 1], {1, 0, 0}, std::move(bytes));
   }
-  GroupPlanOutcome Find(bool lease = true, std::optional<BlockHash> request = {}) {
-    GroupPlanSpec spec;
+  GroupPlanOutcome Find(bool lease = true, std::optional<BlockHash> request = {}, GroupPlanSpec spec = {}) {
     spec.request = request;
     spec.chain.blocks = keys_;
     spec.layout = layout_;
@@ -117,6 +116,19 @@ TEST_F(GroupPlan, EndsAtTheDeepestTailThatTheHistoryReaches) {
   want.resize(3000);
   EXPECT_EQ(page, want);
   EXPECT_EQ(Find(/*lease=*/false).hit.tokens, 20 * kBlockTokens);
+}
+
+TEST_F(GroupPlan, EndsWhereABreakpointLeads) {
+  Begin();
+  FillGroup(0, 30);
+  for (const uint32_t at : {3, 20, 25}) FillTail(at);
+  GroupPlanSpec spec;
+  spec.boundaries = {uint64_t{1} << 2 | uint64_t{1} << 19 | uint64_t{1} << 28};
+  EXPECT_EQ(Find(true, {}, spec).hit.tokens, 20 * kBlockTokens) << "not at 25, where no mark leads";
+  spec.boundaries = {uint64_t{1} << 28};
+  const GroupPlanOutcome none = Find(true, {}, spec);
+  EXPECT_EQ(none.hit.tokens, 0u);
+  EXPECT_EQ(none.tail, 0u);
 }
 
 TEST_F(GroupPlan, F51_ATailThatWentAwayGivesTheNextBestBoundary) {
