@@ -206,28 +206,6 @@ OpId Client::Impl::Submit(const Chain& chain, const CallOptions& options, PlanDo
   }
   return core_->Plan(spec, std::move(sink));
 }
-OpId Client::Impl::SubmitLoad(const Hit& hit, uint32_t first, std::span<const Page> pages,
-                              const CallOptions& options, LoadDone sink) {
-  Status status;
-  if (hit.rep() == nullptr || (hit.rep()->anchor != anchor_)) {
-    status = {Code::kInvalidArgument, "hit: empty, or of another client"};
-  } else if (pages.empty()) {
-    sink({});
-    return 0;
-  } else if (hit.rep()->plan == 0 && first + pages.size() <= hit.rep()->blocks) {
-    // What the ranks agreed on was gone before this one could lease it (F50).
-    const std::vector<PartResult> lost(pages.size(), PartResult::kLeaseExpired);
-    sink({{}, static_cast<uint32_t>(pages.size()), lost, 0});
-    return 0;
-  } else {
-    status = Coords(hit.rep()->chain, options);
-  }
-  if (!status.ok()) {
-    sink({absl::Status(static_cast<absl::StatusCode>(status.code()), status.message()), 0, {}, 0});
-    return 0;
-  }
-  return core_->Load(hit.rep()->plan, first, View(pages), coords_, Deadline(options), std::move(sink));
-}
 OpId Client::Impl::SubmitFetch(const Chain& chain, std::span<const Page> pages, const CallOptions& options,
                                LoadDone sink) {
   if (chain.grouped()) return SubmitFetchGroups(chain, pages, options, std::move(sink));
@@ -239,20 +217,10 @@ OpId Client::Impl::SubmitFetch(const Chain& chain, std::span<const Page> pages, 
   }
   return core_->Fetch(spec, View(pages), std::move(sink));
 }
-OpId Client::Impl::SubmitStore(const Chain& chain, uint32_t first, std::span<const ConstPage> pages,
-                               const CallOptions& options, StoreDone sink) {
-  CallSpec spec;
-  if (Status status = Spec(chain, options, spec); !status.ok()) {
-    sink({absl::Status(static_cast<absl::StatusCode>(status.code()), status.message()), {}, 0});
-    return 0;
-  }
-  return core_->Store(spec, first, View(pages), std::move(sink));
-}
-
 CallId Client::Lookup(const Chain& chain, const CallOptions& options,
                       std::function<void(Status, uint32_t)> done) {
   Impl* impl = impl_.get();
-  if (chain.grouped()) {
+  if (Impl::LooksUpGroups(chain, options)) {
     return impl->Locked([&] {
       return impl->SubmitGroups(
           chain, options, /*lease=*/false, [impl, chain, done = std::move(done)](GroupPlanOutcome o) mutable {

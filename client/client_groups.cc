@@ -3,10 +3,20 @@
 #include "cistern/client.h"
 #include "client/client_impl.h"
 #include "client/convert.h"
+#include "client/rank_split.h"
+#include "core/breakpoints.h"
 #include "proto/layout_catalog.h"
 
 // Layouts of several groups: histories of several part sizes, windows and states.
 namespace cistern {
+namespace {
+
+// A breakpoint may stand in the part-filled block that a chain leaves out.
+uint64_t PromptTokensMax(const Chain& chain) {
+  return chain.rep() == nullptr ? 0 : (uint64_t{chain.blocks()} + 1) * chain.layout().block_tokens - 1;
+}
+
+}  // namespace
 
 Result<Layout> NamedLayout(const std::string& name, uint32_t scale) {
   if (scale < 1 || scale > kLayoutScaleMax) {
@@ -49,6 +59,15 @@ const char* Hit::miss_reason() const {
   return MissReasonName(rep_ == nullptr ? MissReason::kNeverSeen : rep_->why).data();
 }
 
+Result<std::vector<uint64_t>> Client::CommitMarks(const Chain& chain, std::span<const uint64_t> breakpoints) {
+  if (chain.rep() == nullptr) return Status(Code::kInvalidArgument, "chain: empty");
+  const auto groups = Impl::GroupsOf(chain);
+  const std::vector<uint64_t> points(breakpoints.begin(), breakpoints.end());
+  if (Status status = ToPublic(CheckBreakpoints(points, PromptTokensMax(chain))); !status.ok()) return status;
+  return cistern::CommitMarks(points, uint64_t{chain.blocks()} * groups->layout.block_tokens,
+                              std::max(groups->align_tokens(), groups->layout.block_tokens));
+}
+
 Status Client::Impl::Share(const Chain& chain, const CallOptions& options, std::vector<GroupShare>& out) {
   absl::StatusOr<std::vector<GroupShare>> share =
       ShareOf(chain.rep()->layout.groups->layout, {.tp = options.tp,
@@ -68,6 +87,7 @@ OpId Client::Impl::SubmitGroups(const Chain& chain, const CallOptions& options, 
   std::vector<GroupShare> share;
   std::optional<BlockHash> request;
   Status status = lease ? NameRequest(chain, options, request) : Status();
+  if (status.ok()) status = ToPublic(CheckBreakpoints(options.breakpoints, PromptTokensMax(chain)));
   if (status.ok() && chain.grouped()) status = Share(chain, options, share);
   if (!status.ok()) {
     GroupPlanOutcome miss;
@@ -101,6 +121,11 @@ OpId Client::Impl::SubmitGroups(const Chain& chain, const CallOptions& options, 
   if (spec.deadline == 0) spec.deadline = Nanos{options_.default_deadline.count()} * kMillisecond;
   spec.lease = lease;
   spec.probe = probe;
+  if (!options.breakpoints.empty()) {
+    const std::vector<uint64_t> marks =
+        cistern::CommitMarks(options.breakpoints, tokens, layout.layout.block_tokens);
+    spec.boundaries = LookBack(marks, layout.layout.block_tokens, chain.blocks());
+  }
   return PlanGroups(*core_, clock_, std::move(spec), std::move(sink));
 }
 
@@ -193,7 +218,18 @@ OpId Client::Impl::SubmitLoadTail(const Hit& hit, const Page& page, const CallOp
     sink({ToAbsl(status), 0, {}, 0});
     return 0;
   }
-  return core_->Load(rep->tail_plan, rep->blocks - 1, View({&page, 1}), parts.coords,
+  RankParts mine{.parts = std::move(parts)};
+  if (options.tp > 1 && options.host_ranks > 1) {
+    const RankSplit split(*rep->chain.layout().groups, share, options, RankSplit::For::kLoad);
+    mine = split.Tail(rep->chain.rep()->keys[rep->blocks - 1].hash, rep->decision.tokens);
+    if (mine.parts.coords.empty()) {
+      const PartResult other = PartResult::kExists;
+      sink({{}, 1, {&other, 1}, 0});
+      return 0;
+    }
+  }
+  const Page cut = CutTo(page, mine);
+  return core_->Load(rep->tail_plan, rep->blocks - 1, View({&cut, 1}), mine.parts.coords,
                      Nanos{options.deadline.count()} * kMillisecond, std::move(sink));
 }
 
@@ -214,22 +250,33 @@ OpId Client::Impl::SubmitStoreTail(const Chain& chain, uint64_t tokens, const Co
   const GroupLayout& layout = *chain.layout().groups;
   const uint32_t block_tokens = layout.layout.block_tokens;
   const auto block = static_cast<uint32_t>(tokens / block_tokens - 1);
+  RankParts mine{.parts = std::move(parts)};
+  if (options.tp > 1) {
+    mine =
+        RankSplit(layout, share, options, RankSplit::For::kStore).Tail(chain.rep()->keys[block].hash, tokens);
+    if (mine.parts.coords.empty()) {  // Of all that ranks hold alike another one is the writer.
+      const PartResult other = PartResult::kExists;
+      sink({{}, {&other, 1}, 0});
+      return 0;
+    }
+  }
+  const ConstPage cut = CutTo(page, mine);
   CallSpec spec;
   spec.chain.layout = layout.id;
   spec.chain.blocks = absl::MakeConstSpan(chain.rep()->keys).subspan(0, block + 1);
   spec.chain.keep = std::shared_ptr<const void>(chain.shared());
-  spec.coords = parts.coords;
-  spec.coord_bytes = parts.bytes;
+  spec.coords = mine.parts.coords;
+  spec.coord_bytes = mine.parts.bytes;
   spec.tail_parts = static_cast<uint32_t>(layout.TailAt(tokens).coords.size());
   spec.junction = tail.junction;
   spec.deadline = Nanos{options.deadline.count()} * kMillisecond;
   const uint64_t old = tail.replaces_tokens;
   if (old == 0 || old % block_tokens != 0 || old >= tokens)
-    return core_->Store(spec, block, View({&page, 1}), std::move(sink));
+    return core_->Store(spec, block, View({&cut, 1}), std::move(sink));
   // The older one goes only when the newer one is there.
   const auto old_block = static_cast<uint32_t>(old / block_tokens - 1);
   return core_->Store(
-      spec, block, View({&page, 1}),
+      spec, block, View({&cut, 1}),
       [this, chain, spec, old_block, sink = std::move(sink)](const StoreOutcome& outcome) {
         const bool there = outcome.status.ok() && !outcome.pages.empty() &&
                            (outcome.pages[0] == PartResult::kOk || outcome.pages[0] == PartResult::kExists);

@@ -122,6 +122,15 @@ struct Client::Impl {
   OpId SubmitStoreTail(const Chain& chain, uint64_t tokens, const ConstPage& page, const TailOptions& tail,
                        const CallOptions& options, StoreDone sink) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // client_ranks.cc: what several ranks hold alike.
+  static Status SplitOf(const Chain& chain, const CallOptions& options, std::vector<GroupShare>& shares,
+                        bool& shared, bool load);
+  OpId StoreShared(const Chain& chain, uint32_t first, std::span<const ConstPage> pages,
+                   const CallOptions& options, const std::vector<GroupShare>& shares, const CallSpec& spec,
+                   StoreDone sink) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  OpId LoadShared(const Hit& hit, uint32_t first, std::span<const Page> pages, const CallOptions& options,
+                  const std::vector<GroupShare>& shares, LoadDone sink) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   // client_fetch.cc
   struct GroupFetch;
   OpId SubmitFetchGroups(const Chain& chain, std::span<const Page> pages, const CallOptions& options,
@@ -131,7 +140,10 @@ struct Client::Impl {
 
   // client_request.cc: one answer for all ranks of a request.
   static bool PlansGroups(const Chain& chain, const CallOptions& options) {
-    return chain.grouped() || !options.request_id.empty();
+    return LooksUpGroups(chain, options) || !options.request_id.empty();
+  }
+  static bool LooksUpGroups(const Chain& chain, const CallOptions& options) {
+    return chain.grouped() || (chain.rep() != nullptr && !options.breakpoints.empty());
   }
   // All parts of a chain's blocks: what ranks of one request have to agree on.
   static std::shared_ptr<const GroupLayout> GroupsOf(const Chain& chain);

@@ -90,7 +90,7 @@ PageResult Client::RecheckWait(const Hit& hit, const CallOptions& options) {
 }
 
 Result<uint32_t> Client::LookupWait(const Chain& chain, const CallOptions& options) {
-  if (chain.grouped()) {
+  if (Impl::LooksUpGroups(chain, options)) {
     const Result<GroupPlanOutcome> found = impl_->WaitForGroups(chain, options, /*lease=*/false);
     if (!found.ok()) return found.status();
     return static_cast<uint32_t>(found.value().hit.tokens / chain.layout().block_tokens);

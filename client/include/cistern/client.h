@@ -158,8 +158,15 @@ struct CallOptions {
   uint32_t tp = 1, tp_rank = 0;
   uint32_t layer_first = 0, layer_end = 0;  // Pipeline stage [first, end); end 0: all layers.
   uint32_t dcp = 1, pcp = 1;                // Above 1: refused by name.
-  uint32_t align_tokens = 0;                // Plan, Lookup: hits are its multiples (the engine's block).
-  uint64_t max_tokens = 0;                  // ... and at most so long: prompt - 1. 0: the chain's length.
+  // Load, LoadTail: how many neighbouring TP ranks this host has. Of those that hold the same bytes (a
+  // replicated group, or a head that ranks share) one pulls each stretch of blocks, PullerOf tells which, and
+  // passes them on by the engine's own means. 1: every rank pulls all it holds.
+  uint32_t host_ranks = 1;
+  uint32_t align_tokens = 0;  // Plan, Lookup: hits are its multiples (the engine's block).
+  // Plan, Lookup: explicit caching. Token counts, ascending, at most 4, at which what precedes is worth
+  // keeping; a hit ends at one of them or at most 20 blocks before. Empty: it ends anywhere.
+  std::vector<uint64_t> breakpoints{};
+  uint64_t max_tokens = 0;  // ... and at most so long: prompt - 1. 0: the chain's length.
   // Plan: names the request for all its ranks, on whatever hosts: they get one length, the first one's. Asked
   // again with it, a client gives the same hit. At most 256 bytes; empty: everybody for himself.
   std::string request_id;
@@ -231,6 +238,10 @@ class Client {
   Result<Chain> ExtendChain(const Chain& prefix, std::span<const uint32_t> more_tokens,
                             std::span<const ChainExtra> extras = {});
 
+  // Where a prompt with these breakpoints is to be committed: store blocks up to the last mark, and a tail at
+  // each. Whole blocks; without breakpoints the prompt's last one.
+  static Result<std::vector<uint64_t>> CommitMarks(const Chain& chain, std::span<const uint64_t> breakpoints);
+
   // --- asynchronous calls: done runs exactly once. Memory named by pages belongs to the client until then.
   // Leading blocks present, no lease.
   CallId Lookup(const Chain& chain, const CallOptions& options,
@@ -242,7 +253,9 @@ class Client {
   // Plan and Load in one, one round trip where the path allows; leaves no lease. Page i takes block i.
   CallId Fetch(const Chain& chain, std::span<const Page> pages, const CallOptions& options,
                std::function<void(LoadReport)> done);
-  // Stores blocks [first, first + pages.size()) of the chain; done when each is visible or refused.
+  // Stores blocks [first, first + pages.size()) of the chain; done when each is visible or refused. Every
+  // rank calls it with its own `tp_rank`: what several hold alike is written by one of them, elected for each
+  // stretch of blocks. A page of which this rank writes nothing is kExists, as one that was there.
   CallId Store(const Chain& chain, uint32_t first, std::span<const ConstPage> pages,
                const CallOptions& options, std::function<void(StoreReport)> done);
   // Layouts of several groups. Load, Store and their pages are about the history groups that every hit needs;
@@ -260,6 +273,10 @@ class Client {
   LoadReport LoadTailWait(const Hit& hit, const Page& page, const CallOptions& options = {});
   StoreReport StoreTailWait(const Chain& chain, uint64_t tokens, const ConstPage& page,
                             const TailOptions& tail, const CallOptions& options = {});
+  // With CallOptions::host_ranks: the TP rank of this host that pulls a block's part of a group; for a tail's
+  // group the tail behind the block.
+  static Result<uint32_t> PullerOf(const Chain& chain, uint32_t block, uint32_t group,
+                                   const CallOptions& options);
   void Release(const Hit& hit);
   // Renews a hit's leases and tells whether it still holds, once the engine has found room for it: kOk, or
   // why not (kLeaseExpired, kPeerGone, ...). Then it counts as a miss.
