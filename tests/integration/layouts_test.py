@@ -1,8 +1,8 @@
 """Layouts of several groups on real clusters: ranks of other widths, stages, retention, reasons of misses."""
-import json, pathlib, unittest
+import json, pathlib, shutil, unittest
 
 import harness
-from harness import BIN, Case, run
+from harness import Case, run
 
 
 class Recut(Case):
@@ -50,6 +50,70 @@ class Recut(Case):
         staged.write_text(shipped.replace("  slices: 8\n", "  slices: 8\n  span_ends: [40, 80]\n", 1))
         self.recut(staged, "pp0-40,40-80", "pp0-80", seed=2)
         self.recut(staged, "tp4pp0-40,40-80", "tp2pp0-40,40-80", seed=3)
+
+    def test_latent_rows_that_all_ranks_hold_are_written_once_and_read_by_all(self):
+        self.widths("deepseek-v3.2")
+
+    def test_tails_that_all_ranks_hold_are_written_by_one(self):
+        self.widths("deepseek-v4-pro")
+
+
+class Ranks(Case):
+    """One decision per named request: the facade's cache of hits, and its look again after allocation."""
+    ram = "512M"
+    layouts = ("qwen3-next", "deepseek-v3.2")
+
+    def ranks(self, layout, *words):
+        lines = harness.Lines(harness.TESTS / "ranks", "--router", self.router, "--layout", layout, "--scale", 512, *words)
+        self.addCleanup(lines.stop)
+        return lines
+
+    def test_F50_eight_ranks_get_one_length_while_somebody_drops(self):
+        self.up()
+        for seed, layout in enumerate(self.layouts, 1):
+            _, out = self.ranks(layout, "--rounds", 150, "--seed", seed).next("done")
+            self.assertEqual((out["disagreed"], out["failed_stores"]), (0, 0), out)
+            self.assertEqual((out["wrong_recheck"], out["anew"], out["kept_lost"]), (0, 0, 0), out)
+            self.assertGreater(out["hits"], 20, out)
+            self.assertGreater(out["drops"], 20, out)
+
+    def test_F50_a_hit_whose_node_went_is_over_for_every_rank(self):
+        self.up(nodes=1)
+        for layout in self.layouts:
+            ranks = self.ranks(layout, "--pause", 1)
+            _, out = ranks.next("planned")
+            self.assertEqual((out["disagreed"], out["hits"]), (0, 1), out)
+            self.kill(self.node_pids["node-1"])
+            ranks.say("")
+            _, out = ranks.next("done")
+            self.assertEqual((out["lost"], out["kept_lost"], out["wrong_recheck"]), (8, 0, 0), out)
+            self.up(nodes=1)  # Starts again what is gone.
+
+
+class TailsOnDisk(Case):
+    """Windows and states outlive their node's RAM and its process."""
+
+    def replay(self, file, layout, *words):
+        out = self.cistern("replay", file, "--layout", layout, "--scale", 512, "--speed", "max", "--verify", *words)
+        self.assertEqual(out["wrong_parts"], 0, out)
+        return out
+
+    def test_tails_hit_after_a_restart(self):
+        for layout in ("gpt-oss-20b", "qwen3-next"):
+            shutil.rmtree(self.folder / "c", ignore_errors=True)
+            self.up("--nvme", "512M")
+            file = self.trace(40)
+            first = self.replay(file, layout, "--retention", "junctions")
+            self.down()
+            self.up("--nvme", "512M")
+            again = self.replay(file, layout, "--retention", "junctions")
+            self.assertGreaterEqual(again["hit_ratio"], 0.95, (first, again))
+            tails = [g for g in again["groups"] if g["family"] in ("window", "state")]
+            self.assertTrue(all(g["verified_parts"] > 0 for g in tails), again)
+            self.down()
+            found = [json.loads(run(harness.BIN / "cistern", "fsck", node["data_dir"], "--json").stdout) for node in self.cluster["nodes"]]
+            self.assertTrue(all(report["clean"] for report in found), found)
+            self.assertGreater(sum(report["tails"] for report in found), 0, found)
 
 
 if __name__ == "__main__":
