@@ -13,7 +13,7 @@ namespace cistern {
 
 // Storage compression: the bf16 parts of a layout kept in fewer bits, as parts of another layout with another
 // LayoutId. It loses precision (docs/formats.md says how much), so nobody gets it who did not ask; which form
-// pays is decided by measured figures (break_even.h). Pure functions; no node or client calls them yet.
+// pays is decided by measured figures (break_even.h). Pure functions.
 
 enum class StoredForm {
   kE4m3,  // One fp32 scale for each row of a plane: (token, head), K and V apart.

@@ -90,6 +90,16 @@ class Ranks(Case):
             self.up(nodes=1)  # Starts again what is gone.
 
 
+class FacadeCalls(Case):
+    def test_storage_forms_and_breakpoints(self):
+        self.up()
+        done = run(harness.TESTS / "facade_calls", "--router", self.router)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        checks = json.loads(done.stdout)
+        self.assertEqual([name for name, right in checks.items() if not right], [], done.stdout + done.stderr)
+        self.assertGreater(len(checks), 12)
+
+
 class TailsOnDisk(Case):
     """Windows and states outlive their node's RAM and its process."""
 
