@@ -1,6 +1,6 @@
 #include "core/chain.h"
 
-// docs/adr/0013: what EVP adds to each digest is more than half of a block of 16 tokens.
+// docs/adr/0018: what EVP adds to each digest is more than half of a block of 16 tokens.
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include <openssl/sha.h>
 
