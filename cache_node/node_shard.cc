@@ -242,8 +242,7 @@ void NodeShard::Handle(PeerId peer, const Peer& state, const InFrame& frame) {
     case FrameType::kStats:
       return SendStats(peer, frame);
     case FrameType::kDrop:
-      if (Allowed(peer, state, header, kRightAdmin)) Drop(peer, frame);
-      return;
+      return Drop(peer, state, frame);
     default:
       ++counters_.bad_frames;
       ReplyError(peer, header.request_id,
@@ -273,12 +272,14 @@ void NodeShard::SendOrFence(PeerId peer, const OutFrame& frame) {
   if (absl::IsResourceExhausted(sent)) FenceSoon(peer, sent);
 }
 
-void NodeShard::Drop(PeerId peer, const InFrame& frame) {
+void NodeShard::Drop(PeerId peer, const Peer& state, const InFrame& frame) {
   DropRequest request;
   if (const absl::Status decoded = request.Decode(frame.body); !decoded.ok()) {
     ++counters_.bad_frames;
     return ReplyError(peer, frame.header.request_id, decoded);
   }
+  // Who may write may take away what it can name; everything is for who runs the cluster.
+  if (!Allowed(peer, state, frame.header, request.all ? kRightAdmin : kRightWrite)) return;
   RamTier::Dropped dropped = request.all ? ram_.DropAll() : ram_.DropBlocks(request.blocks);
   if (disk_ != nullptr) dropped.parts += request.all ? disk_->DropAll() : disk_->DropBlocks(request.blocks);
   Reply(peer, FrameType::kDropReply, frame.header.request_id,

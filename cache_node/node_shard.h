@@ -120,7 +120,7 @@ class NodeShard final : public TransportHandler {
   void RunFences();
   void RunTimers(Nanos now);
   Nanos TimerWake() const;
-  void Drop(PeerId peer, const InFrame& frame);
+  void Drop(PeerId peer, const Peer& state, const InFrame& frame);
   void SendStats(PeerId peer, const InFrame& frame);
   void AddGauges(NodeStats& stats) const;
   void AddPeers(NodeStats& stats) const;

@@ -217,10 +217,17 @@ TEST(NodeShard, ChecksRightsPerRequest) {
   EXPECT_TRUE(denied(writer, FrameType::kLookup));
   EXPECT_TRUE(denied(writer, FrameType::kPlan));
   EXPECT_TRUE(denied(reader, FrameType::kOffer));
-  w.Ask(reader, FrameType::kDrop, DropRequest{.all = true, .blocks = {}});
+  const DropRequest named{.all = false, .blocks = {chain.blocks[0].hash}};
+  for (const PeerId peer : {reader, writer}) {
+    w.Ask(peer, FrameType::kDrop, DropRequest{.all = true, .blocks = {}});
+    EXPECT_TRUE(w.HasReply(FrameType::kError));
+  }
+  w.Ask(reader, FrameType::kDrop, named);
   EXPECT_TRUE(w.HasReply(FrameType::kError));
-  EXPECT_EQ(w.shard->counters().denied_requests, 4u);
+  EXPECT_EQ(w.shard->counters().denied_requests, 6u);
   EXPECT_EQ(w.shard->ram().parts(), 1u);
+  w.Ask(writer, FrameType::kDrop, named);
+  EXPECT_EQ(w.Take<DropReply>(FrameType::kDropReply).dropped_parts, 1u);
 }
 
 }  // namespace

@@ -213,6 +213,11 @@ struct StoreReport {
   uint64_t bytes = 0;             // Written, without kExists.
 };
 
+struct RemoveReport {
+  Status status;               // Not OK: some node did not answer, and may still have them.
+  uint64_t removed_parts = 0;  // Counting those that readers still hold, and that nobody else finds.
+};
+
 using CallId = uint64_t;
 
 // Thread-safe: any thread may submit, poll or wait. There is no thread inside the data path: whoever waits or
@@ -276,6 +281,11 @@ class Client {
   LoadReport FetchWait(const Chain& chain, std::span<const Page> pages, const CallOptions& options = {});
   StoreReport StoreWait(const Chain& chain, uint32_t first, std::span<const ConstPage> pages,
                         const CallOptions& options = {});
+
+  // Removes all parts of the chains' blocks, in RAM and on disk, from every node of the map. Loads under way
+  // keep their bytes. A node that is not in the map, or an answer that is missing, may bring a block back:
+  // use it for values whose name changes with their bytes, or where an old value does no harm.
+  RemoveReport RemoveWait(std::span<const Chain> chains, const CallOptions& options = {});
 
   // Drives transfers and deadlines; true if anything happened. Call it when event_fd() is readable, or in a
   // loop.

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import enum
 import os
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Sequence
 
 from . import _cistern
 from ._cistern import Buffer, Chain, Hit, Layout, Report
@@ -101,6 +101,11 @@ class Client:
     def store(self, chain: Chain, pages: Any, **options: int) -> Report:
         """Stores blocks [first, first + len(pages)) of the chain; ends when each is visible or refused."""
         return self._native.store(chain, pages, **options)
+
+    def remove(self, chains: Sequence[Chain], *, deadline_ms: int = 0) -> int:
+        """Removes all parts of the chains' blocks from every node of the map, and counts them. Loads under way keep their bytes; a
+        node that does not answer is an Error, and may have them still."""
+        return self._native.remove(chains, deadline_ms=deadline_ms)
 
     def release(self, hit: Hit) -> None:
         self._native.release(hit)

@@ -182,6 +182,18 @@ Hit PlanWait(const PyClient& self, const Chain& chain, uint32_t deadline_ms, uin
   return ValueOrRaise(std::move(hit));
 }
 
+uint64_t RemoveWait(const PyClient& self, nb::sequence chains, uint32_t deadline_ms) {
+  std::vector<Chain> removed;
+  for (nb::handle chain : chains) removed.push_back(nb::cast<const Chain&>(chain));
+  const std::shared_ptr<Client> client = (self.get(), self.client);
+  RemoveReport report = [&] {
+    nb::gil_scoped_release release;
+    return client->RemoveWait(removed, Options(deadline_ms, 0, 0));
+  }();
+  if (!report.status.ok()) Raise(report.status);
+  return report.removed_parts;
+}
+
 // --- submitted calls. The submission itself runs without the GIL: the client's lock may be held by a thread
 // that wants it.
 CallId SubmitLookup(const PyClient& self, const Chain& chain, nb::object callback, uint32_t deadline_ms,
@@ -273,6 +285,7 @@ void BindWaits(Class& type) {
            "slice_count"_a = 0)
       .def("store", &StoreWait, "chain"_a, "pages"_a, nb::kw_only(), "first"_a = 0, "deadline_ms"_a = 0,
            "slice_first"_a = 0, "slice_count"_a = 0)
+      .def("remove", &RemoveWait, "chains"_a, nb::kw_only(), "deadline_ms"_a = 0)
       .def(
           "release", [](const PyClient& self, const Hit& hit) { self.get().Release(hit); }, "hit"_a);
 }
