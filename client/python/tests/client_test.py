@@ -58,6 +58,34 @@ class Values(unittest.TestCase):
             self.assertEqual(there, {m for m in members if not m.startswith("_")}, name)
 
 
+# Beginnings of the commands in docs/guides, and the tests that run them or, where that takes a GPU, what they are given.
+RUN_BY = {
+    "cmake --install build/release": "client/package/package_test.py: test_builds_with_cmake",
+    "cmake -S client/examples": "client/package/package_test.py: test_builds_with_cmake",
+    "build/examples/embed": "client/package/package_test.py: def use",
+    "pip install ./client/python": "client/python/tests/python_test.py: environment.install",
+    "python client/examples/reuse.py": "client/python/tests/client_test.py: test_examples_of_reuse",
+    "python -m cistern.mooncake_compat": "client/python/tests/mooncake_test.py: test_what_the_guide_shows_runs",
+    "python -m sglang.launch_server": "client/python/tests/engines_test.py: test_configurations_in_the_guides_are_taken",
+    "cistern up": "client/python/tests/vllm_test.py: def up",
+    "vllm serve": "client/python/tests/vllm_parts_test.py: test_guide_shows_a_configuration_that_is_taken",
+}
+
+
+class Guides(unittest.TestCase):
+    def test_every_command_is_run_by_a_test(self):
+        source, used = HERE.parents[2], set()
+        for guide in sorted((source / "docs/guides").glob("*.md")):
+            for command in re.findall(r"^    (\S.*)$", guide.read_text(), re.M):
+                begin = next((b for b in RUN_BY if command.startswith(b)), None)
+                self.assertIsNotNone(begin, f"{guide.name}: nothing runs '{command}'")
+                used.add(begin)
+        self.assertEqual(used, set(RUN_BY))
+        for where in RUN_BY.values():
+            file, what = where.split(": ")
+            self.assertIn(what, (source / file).read_text(), where)
+
+
 class Calls(harness.Case):
     nodes = 1
 
@@ -89,6 +117,24 @@ class Calls(harness.Case):
         self.assertEqual(part, want[3:5])
         self.client.release(hit)
         self.assertEqual(self.client.counters()["client_hit_blocks_total"], 12)
+
+    def test_removed_blocks_are_gone_for_all_but_who_reads_them(self):
+        chain, want = self.client.chain(layout(), tokens(6)), contents(6)
+        first, last = self.client.chain(layout(), tokens(2)), self.client.chain(layout(), tokens(8))
+        self.assertTrue(self.client.store(chain, want))
+        hit, got = self.client.plan(chain), empty(6)
+        self.assertEqual(self.client.remove([]), 0)
+        self.assertEqual((self.client.remove([first]), self.client.lookup(chain)), (2, 0))
+        self.assertTrue(self.client.load(hit, got))
+        self.assertEqual(got, want)
+        self.client.release(hit)
+        self.assertTrue(self.client.store(first, contents(2, 1)))  # Their names are free for other bytes.
+        self.assertTrue(self.client.fetch(last, got := empty(8)).ok_pages == 6)
+        self.assertEqual(got[:6], contents(2, 1) + want[2:])
+        self.assertEqual((self.client.remove([last, first]), self.client.lookup(first)), (6, 0))
+        self.kill(self.node_pids["node-1"])
+        with self.assertRaisesRegex(cistern.Error, "node-1"):
+            self.client.remove([first])
 
     def test_pages_of_several_pieces_and_of_the_window(self):
         chain = self.client.chain(layout(), tokens(2, 5))
