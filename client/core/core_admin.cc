@@ -16,7 +16,7 @@ OpId ClientCore::Impl::StartAdmin(std::string_view node, uint32_t shard, FrameTy
         absl::StrCat("no shard ", shard, " of node \"", std::string(node), "\" in the map"));
   Operation* op = peer != nullptr ? Begin(OpKind::kAdmin, deadline) : nullptr;
   if (op == nullptr) {
-    if (status.ok()) status = absl::ResourceExhaustedError("kOperationsMax calls are outstanding");
+    if (status.ok()) status = WhyRefused();
     Refuse([status, done = std::move(done)] { done({PartResult::kPeerGone, status, {}}); });
     return 0;
   }

@@ -81,7 +81,10 @@ def probe_cpu(dtype: torch.dtype, cache_dtype: str, block_size: int, heads: int,
     from vllm import _custom_ops as ops
     from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
 
-    isa = _get_attn_isa(dtype, block_size, head_size, cache_dtype)
+    try:
+        isa = _get_attn_isa(dtype, block_size, head_size, cache_dtype)
+    except NotImplementedError:  # This CPU has no kernel for it: the engine will say so in its own words.
+        isa = "none"
     opaque = Encoding(f"opaque-cpu-{isa}-{vllm_version()}", None)
     if cache_dtype != "auto" or content != 2 * head_size:
         return opaque
