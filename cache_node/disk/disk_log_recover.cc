@@ -37,7 +37,7 @@ absl::Status DiskLog::ReadAllEnds() {
     if (file >= kExtentsMax) continue;
     Extent& extent = table_.Add(file);
     CISTERN_ASSIGN_OR_RETURN(ExtentScan scan, ScanOf(queue_.disk(), file));
-    const absl::Status read = scan.ReadEnds();
+    absl::Status read = scan.ReadEnds();
     if (absl::IsOutOfRange(read)) {  // A create that a crash cut short: not one record was ever in it.
       table_.Remove(file);
       Say(true, absl::StrCat("nvme extent ", file, " is shorter than an extent, and removed"));
