@@ -233,7 +233,9 @@ using CallId = uint64_t;
 class Client {
  public:
   static Result<std::unique_ptr<Client>> Connect(const ClientOptions& options);
-  ~Client();  // Ends what is out, and what callbacks ask for then, with kCancelled; fences all peers, frees.
+  // Ends what is out, and what callbacks ask for then, with kCancelled; fences all peers, frees. No other
+  // thread may be inside one of its calls.
+  ~Client();
 
   // Hashes whole blocks of `tokens`; a part-filled last block is left out. InvalidArgument names the bad
   // field.
