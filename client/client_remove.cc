@@ -47,10 +47,18 @@ void RemoveOnce(Client::Impl& impl, const DropRequest& request, Nanos deadline, 
 
 RemoveReport Client::RemoveWait(std::span<const Chain> chains, const CallOptions& options) {
   RemoveReport totals;
-  const Nanos deadline = Nanos{options.deadline.count()} * kMillisecond;
+  // One deadline for all requests that the blocks take.
+  const auto within = options.deadline.count() > 0 ? options.deadline : impl_->options_.default_deadline;
+  const Nanos deadline = impl_->clock_.Now() + Nanos{within.count()} * kMillisecond;
   DropRequest request;
   const auto flush = [&] {
-    if (!request.blocks.empty()) RemoveOnce(*impl_, request, deadline, totals);
+    if (request.blocks.empty()) return;
+    const Nanos left = deadline - impl_->clock_.Now();
+    if (left > 0) {
+      RemoveOnce(*impl_, request, left, totals);
+    } else if (totals.status.ok()) {
+      totals.status = ToPublic(absl::DeadlineExceededError("not all blocks were asked for by the deadline"));
+    }
     request.blocks.clear();
   };
   for (const Chain& chain : chains) {

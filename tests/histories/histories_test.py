@@ -85,13 +85,10 @@ class Faults(Clients, Case):
 
     def kill_client(self):
         number = self.rng.choice(sorted(self.running()))
-        self.kill_line(number)
-        self.start_client()
-
-    def kill_line(self, number):
         self.killed.add(number)
         self.all[number].process.kill()
         self.all[number].process.wait()
+        self.start_client()
 
     def new_weights(self):
         self.epoch += 1
