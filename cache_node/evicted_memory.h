@@ -16,6 +16,9 @@ class EvictedMemory {
     if (blocks_.empty()) blocks_.resize(kBlocksMax);
     blocks_[prefix % kBlocksMax] = prefix;
   }
+  void Forget(uint64_t prefix) {
+    if (Has(prefix)) blocks_[prefix % kBlocksMax] = 0;
+  }
   bool Has(uint64_t prefix) const { return !blocks_.empty() && blocks_[prefix % kBlocksMax] == prefix; }
 
  private:

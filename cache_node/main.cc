@@ -16,6 +16,7 @@
 #include "cache_node/data_folder.h"
 #include "cache_node/node_disk.h"
 #include "cache_node/node_flags.h"
+#include "cache_node/node_hbm.h"
 #include "cache_node/node_options.h"
 #include "cache_node/registrar.h"
 #include "cache_node/shard_loop.h"
@@ -106,13 +107,26 @@ RegistrarCallbacks MakeCallbacks(std::vector<std::unique_ptr<ShardLoop>>& loops,
   return callbacks;
 }
 
-absl::Status AttachDisk(const NodeOptions& options, Clock& clock, NodeShard& shard) {
+absl::Status AttachDisk(const NodeOptions& options, Clock& clock, uint32_t index, NodeShard& shard) {
   if (options.nvme_bytes == 0) return absl::OkStatus();
   if (!options.crash_at.empty()) CISTERN_RETURN_IF_ERROR(ArmCrashFlag(options.crash_at));
   std::random_device device;
   CISTERN_ASSIGN_OR_RETURN(std::unique_ptr<DiskTier> disk,
-                           OpenNodeDisk(options, clock, uint64_t{device()} << 32 | device()));
+                           OpenNodeDisk(options, index, clock, uint64_t{device()} << 32 | device()));
   shard.AttachDisk(std::move(disk));
+  return absl::OkStatus();
+}
+
+// What each shard has above and below its RAM. The disk first: what leaves the device asks it.
+absl::Status AttachTiers(const NodeOptions& options, Clock& clock, Random& random,
+                         std::vector<std::unique_ptr<ShardLoop>>& loops) {
+  if (options.nvme_bytes != 0) CISTERN_RETURN_IF_ERROR(PrepareShardFolders(options));
+  for (uint32_t i = 0; i < options.shards; ++i) {
+    CISTERN_RETURN_IF_ERROR(AttachDisk(options, clock, i, loops[i]->shard()));
+    if (options.hbm_bytes == 0) continue;
+    CISTERN_ASSIGN_OR_RETURN(std::unique_ptr<HbmTier> hbm, OpenNodeHbm(options, clock, random));
+    loops[i]->shard().AttachHbm(std::move(hbm));
+  }
   return absl::OkStatus();
 }
 
@@ -133,8 +147,8 @@ absl::Status Serve(NodeOptions options, const sigset_t& stop_signals) {
   CISTERN_RETURN_IF_ERROR(folder.SetNodeId(options.node_id));
 
   // All shards together: each arena alone would fit until its pages are touched.
-  const uint64_t needed =
-      SlabPool::RegionBytes(options.ram_bytes / options.shards) * options.shards + DiskMemoryBytes(options);
+  const uint64_t needed = SlabPool::RegionBytes(options.ram_bytes / options.shards) * options.shards +
+                          DiskMemoryBytes(options) + (options.hbm_device == "host" ? options.hbm_bytes : 0);
   if (const uint64_t available = AvailableMemoryBytes(); available < needed) {
     return absl::ResourceExhaustedError(absl::StrCat("--ram needs ", needed >> 20, " MiB, this machine has ",
                                                      available >> 20, " MiB available"));
@@ -163,8 +177,10 @@ absl::Status Serve(NodeOptions options, const sigset_t& stop_signals) {
     spdlog::warn("{} can be reached from other hosts; its frames are authenticated but not encrypted",
                  options.listen);
   }
-  CISTERN_RETURN_IF_ERROR(AttachDisk(options, disk_clock, loops.front()->shard()));
+  Random random(std::random_device{}());
+  CISTERN_RETURN_IF_ERROR(AttachTiers(options, disk_clock, random, loops));
   CISTERN_RETURN_IF_ERROR(Prefault(loops));
+  for (const auto& loop : loops) PinForDevice(loop->shard());
   for (const auto& loop : loops) CISTERN_RETURN_IF_ERROR(loop->RegisterArena());
 
   registrar_options.router = options.router;
@@ -187,7 +203,7 @@ absl::Status Serve(NodeOptions options, const sigset_t& stop_signals) {
 
 // Sizes as they are written on the command line.
 struct SizeFlags {
-  std::string ram = "1G", nvme = "0", nvme_daily_writes = "0";
+  std::string ram = "1G", nvme = "0", nvme_daily_writes = "0", hbm = "0", hbm_bandwidth = "4G";
 };
 
 absl::Status TakeSizes(const SizeFlags& flags, NodeOptions& options) {
@@ -200,6 +216,8 @@ absl::Status TakeSizes(const SizeFlags& flags, NodeOptions& options) {
   };
   CISTERN_RETURN_IF_ERROR(take("--ram", flags.ram, options.ram_bytes));
   CISTERN_RETURN_IF_ERROR(take("--nvme", flags.nvme, options.nvme_bytes));
+  CISTERN_RETURN_IF_ERROR(take("--hbm", flags.hbm, options.hbm_bytes));
+  CISTERN_RETURN_IF_ERROR(take("--hbm-bandwidth", flags.hbm_bandwidth, options.hbm_move_bytes_per_s));
   return take("--nvme-daily-writes", flags.nvme_daily_writes, options.nvme_daily_write_bytes);
 }
 
@@ -214,6 +232,13 @@ void AddDiskFlags(CLI::App& app, NodeOptions& options, SizeFlags& sizes) {
       ->excludes(through);
   app.add_option("--nvme-daily-writes", sizes.nvme_daily_writes,
                  "what may be written to the device a day, for its endurance; 0: no limit")
+      ->capture_default_str();
+  app.add_option("--hbm", sizes.hbm, "device memory for parts, all shards together: 64G; 0: none")
+      ->capture_default_str();
+  app.add_option("--hbm-device", options.hbm_device,
+                 "where --hbm is: the number of a CUDA device, or host for a stand-in of host memory");
+  app.add_option("--hbm-bandwidth", sizes.hbm_bandwidth,
+                 "what moves between HBM and RAM may take a second; plans that wait are served first")
       ->capture_default_str();
   app.add_option("--crash-at", options.crash_at, "for tests: end at this place of the write path")->group("");
 }

@@ -32,10 +32,13 @@ struct NodeCounters {
   uint64_t inline_bytes = 0;   // Sent as payload.
   uint64_t evicted_parts = 0;  // By a policy, to make room.
   uint64_t evicted_bytes = 0;
-  uint64_t dropped_parts = 0;       // By DROP.
-  uint64_t slabs_moved = 0;         // To another slot size.
-  uint64_t slab_evicted_parts = 0;  // Part of evicted_parts: dropped because their slab moved.
-  uint64_t no_space = 0;            // Reservations that reclaim could not satisfy.
+  uint64_t dropped_parts = 0;         // By DROP.
+  uint64_t expired_parts = 0;         // Their time to live ended.
+  uint64_t quota_rejected_parts = 0;  // Over a tenant's quota, or its hard pins over what may be pinned.
+  uint64_t pins_refused = 0;          // Part of it: the latter.
+  uint64_t slabs_moved = 0;           // To another slot size.
+  uint64_t slab_evicted_parts = 0;    // Part of evicted_parts: dropped because their slab moved.
+  uint64_t no_space = 0;              // Reservations that reclaim could not satisfy.
   uint64_t plans = 0;
   uint64_t staged_plans = 0;    // Waited for parts from the disk.
   uint64_t held_offers = 0;     // Waited for room in the disk log.

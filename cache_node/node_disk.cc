@@ -1,6 +1,7 @@
 #include "cache_node/node_disk.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include <spdlog/spdlog.h>
@@ -15,21 +16,25 @@ namespace cistern {
 namespace {
 
 constexpr uint64_t kRingBytesMax = 64u << 20;
+constexpr char kShardFolder[] = "shard-";
 
 uint64_t RingBytes(const NodeOptions& options) {
-  return std::clamp<uint64_t>(options.ram_bytes / 4, kWriteRingMin, kRingBytesMax);
+  return std::clamp<uint64_t>(options.ram_bytes / options.shards / 4, kWriteRingMin, kRingBytesMax);
 }
 
 }  // namespace
 
 uint64_t DiskMemoryBytes(const NodeOptions& options) {
-  return options.nvme_bytes == 0 ? 0 : RingBytes(options) + DiskLog::kReadMemoryBytes + kRecordBytesMax;
+  if (options.nvme_bytes == 0) return 0;
+  return options.shards * (RingBytes(options) + DiskLog::kReadMemoryBytes + kRecordBytesMax);
 }
 
-absl::StatusOr<std::unique_ptr<DiskTier>> OpenNodeDisk(const NodeOptions& options, Clock& clock,
-                                                       uint64_t seed) {
-  CISTERN_ASSIGN_OR_RETURN(std::unique_ptr<FileDisk> disk, FileDisk::Open(options.data_dir + "/nvme"));
-  CISTERN_ASSIGN_OR_RETURN(OpenedManifest opened, OpenRocksdbManifest(options.data_dir + "/manifest"));
+absl::StatusOr<std::unique_ptr<DiskTier>> OpenNodeDisk(const NodeOptions& options, uint32_t shard,
+                                                       Clock& clock, uint64_t seed) {
+  const std::string dir =
+      shard == 0 ? options.data_dir : absl::StrCat(options.data_dir, "/", kShardFolder, shard);
+  CISTERN_ASSIGN_OR_RETURN(std::unique_ptr<FileDisk> disk, FileDisk::Open(dir + "/nvme"));
+  CISTERN_ASSIGN_OR_RETURN(OpenedManifest opened, OpenRocksdbManifest(dir + "/manifest"));
   if (opened.rebuilt) {
     spdlog::warn(
         "nvme: the manifest is made anew from the extents ({}); the old one is kept as manifest.damaged",
@@ -39,9 +44,9 @@ absl::StatusOr<std::unique_ptr<DiskTier>> OpenNodeDisk(const NodeOptions& option
   auto manifest = std::make_unique<Manifest>(std::move(opened.store), std::move(values), /*threaded=*/true);
   DiskTierOptions tier;
   tier.write_through = options.write_through;
-  tier.daily_write_bytes = options.nvme_daily_write_bytes;
+  tier.daily_write_bytes = options.nvme_daily_write_bytes / options.shards;
   tier.manifest_rebuilt = opened.rebuilt;
-  tier.log.capacity_bytes = options.nvme_bytes;
+  tier.log.capacity_bytes = options.nvme_bytes / options.shards;
   tier.log.ring_bytes = RingBytes(options);
   tier.log.log = [](bool warn, const std::string& line) {
     if (warn) {
@@ -52,10 +57,32 @@ absl::StatusOr<std::unique_ptr<DiskTier>> OpenNodeDisk(const NodeOptions& option
   };
   CISTERN_ASSIGN_OR_RETURN(std::unique_ptr<DiskTier> made, DiskTier::Open(std::move(tier), std::move(disk),
                                                                           std::move(manifest), clock, seed));
-  spdlog::info("nvme: {} MiB in {}/nvme by {}, {}, {} extents to scan", options.nvme_bytes >> 20,
-               options.data_dir, made->Describe(), options.write_through ? "write-through" : "on-demotion",
-               made->log().scan_left());
+  spdlog::info("nvme: {} MiB in {}/nvme by {}, {}, {} extents to scan",
+               options.nvme_bytes / options.shards >> 20, dir, made->Describe(),
+               options.write_through ? "write-through" : "on-demotion", made->log().scan_left());
   return made;
+}
+
+absl::Status PrepareShardFolders(const NodeOptions& options) {
+  const auto folder = [&](uint32_t shard) {
+    return absl::StrCat(options.data_dir, "/", kShardFolder, shard);
+  };
+  std::error_code error;
+  uint32_t there = 1;
+  while (std::filesystem::exists(folder(there), error)) ++there;
+  if (std::filesystem::exists(options.data_dir + "/nvme", error)) {
+    if (there == options.shards) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the logs in ", options.data_dir, " are of ", there, " shard(s), not of ", options.shards,
+        "; start with --shards ", there, ", or move nvme, manifest and shard-* away to begin anew"));
+  }
+  // A first start, or one that was cut off before it had made the first shard's log: nothing is in them yet.
+  for (uint32_t shard = there; shard-- > options.shards;) std::filesystem::remove(folder(shard), error);
+  for (uint32_t shard = 1; shard < options.shards; ++shard) {
+    std::filesystem::create_directories(folder(shard), error);
+    if (error) return absl::PermissionDeniedError(absl::StrCat(folder(shard), ": ", error.message()));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ArmCrashFlag(const std::string& text) {

@@ -43,14 +43,18 @@ absl::Status ValidateNodeOptions(const NodeOptions& options) {
   if (!options.node_id.empty() && !IsNodeId(options.node_id)) {
     return absl::InvalidArgumentError("--node-id: letters, digits, '.', '_' and '-' only, not first");
   }
-  if (options.nvme_bytes != 0 && options.shards != 1) {
+  if (options.nvme_bytes != 0 && options.nvme_bytes / options.shards < uint64_t{kExtentsMin} * kExtentBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--nvme goes with one shard for now, not with --shards ", options.shards));
+        absl::StrCat("--nvme ", options.nvme_bytes, " is too little: the log of each of ", options.shards,
+                     " shard(s) needs ", (uint64_t{kExtentsMin} * kExtentBytes) >> 20, " MiB"));
   }
-  if (options.nvme_bytes != 0 && options.nvme_bytes < uint64_t{kExtentsMin} * kExtentBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("--nvme ", options.nvme_bytes,
-                                                   " is too little: the log needs ",
-                                                   (uint64_t{kExtentsMin} * kExtentBytes) >> 20, " MiB"));
+  if ((options.hbm_bytes != 0) != !options.hbm_device.empty()) {
+    return absl::InvalidArgumentError("--hbm SIZE and --hbm-device host|N go together");
+  }
+  if (!options.hbm_device.empty() && options.hbm_device != "host" &&
+      options.hbm_device.find_first_not_of("0123456789") != std::string::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--hbm-device \"", options.hbm_device, "\" is neither host nor the number of a device"));
   }
   const uint64_t of_shard = options.ram_bytes / options.shards;
   if (of_shard < SlabPool::SlabBytes(of_shard)) {

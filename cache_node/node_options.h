@@ -27,9 +27,12 @@ struct NodeOptions {
   std::string fabric_devices;           // UCX's devices; empty: all.
   bool require_rdma = false;            // Do not start without an RDMA device.
   std::string policy = "lru";           // Eviction policy.
-  uint64_t nvme_bytes = 0;              // Disk log in data_dir; 0: none. One shard alone, for now.
+  uint64_t nvme_bytes = 0;              // Disk logs in data_dir, all shards together; 0: none.
   bool write_through = true;            // Else parts are written when RAM has no more room for them.
   uint64_t nvme_daily_write_bytes = 0;  // What may be written to the device a day; 0: no limit.
+  uint64_t hbm_bytes = 0;               // Device memory for parts, all shards together; 0: none.
+  std::string hbm_device;               // "host" (a stand-in) or the number of a CUDA device.
+  uint64_t hbm_move_bytes_per_s = 0;    // What promotions and demotions may move; 0: the default.
   std::string crash_at;                 // For tests: "POINT" or "POINT:PASS" (disk/crash_point.h).
   std::string log_level = "info";       // spdlog level.
 };

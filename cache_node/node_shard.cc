@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cache_node/disk/disk_tier.h"
+#include "cache_node/hbm_tier.h"
 #include "core/chain.h"
 #include "core/status_macros.h"
 
@@ -69,8 +70,11 @@ void NodeShard::SetIdentity(const ClusterId& cluster, uint64_t incarnation) {
 bool NodeShard::Poll() {
   bool any = transport_.Poll();
   any |= AdvancePulls(kPullBytesPerTurn);
+  any |= PollHbm();
   any |= PollDisk();
   const Nanos now = clock_.Now();
+  ram_.AdvanceTo(RamTier::TickOf(now));
+  if (SweepWake() <= now) SweepExpired(now);
   if (TimerWake() <= now || !to_fence_.empty()) {
     RunTimers(now);
     any = true;
@@ -81,7 +85,7 @@ bool NodeShard::Poll() {
 
 Nanos NodeShard::NextWake() const {
   if (!pull_queue_.empty() || !to_fence_.empty()) return 0;
-  return std::min(TimerWake(), DiskWake());
+  return std::min({TimerWake(), DiskWake(), HbmWake(), SweepWake()});
 }
 
 Nanos NodeShard::TimerWake() const {
@@ -158,7 +162,11 @@ absl::Status NodeShard::OnHello(PeerId peer, const Hello& hello, HelloAck& ack,
   if (peers_.size() >= kPeersMax)
     return refuse(absl::ResourceExhaustedError("kPeersMax clients are connected"));
 
+  const TenantIndex tenant = TenantOf(*ticket);
+  if (tenant == kNoTenant) return refuse(absl::ResourceExhaustedError("kTenantsMax tenants are known"));
+
   Peer& state = peers_[peer];
+  state.tenant = tenant;
   state.rights = ticket->rights;
   state.client_id = hello.client_id;
   // The wall clock counts only here; from now on the boot clock does (F46).
@@ -201,6 +209,7 @@ void NodeShard::OnFrame(PeerId peer, const InFrame& frame) {
   const auto it = peers_.find(peer);
   if (it == peers_.end()) return;
   const Peer state = it->second;
+  ram_.AdvanceTo(Tick());
   Handle(peer, state, frame);
 }
 
@@ -243,6 +252,9 @@ void NodeShard::Handle(PeerId peer, const Peer& state, const InFrame& frame) {
       return SendStats(peer, frame);
     case FrameType::kDrop:
       return Drop(peer, state, frame);
+    case FrameType::kQuota:
+      if (Allowed(peer, state, header, kRightAdmin)) Quota(peer, frame);
+      return;
     default:
       ++counters_.bad_frames;
       ReplyError(peer, header.request_id,
@@ -281,6 +293,7 @@ void NodeShard::Drop(PeerId peer, const Peer& state, const InFrame& frame) {
   // Who may write may take away what it can name; everything is for who runs the cluster.
   if (!Allowed(peer, state, frame.header, request.all ? kRightAdmin : kRightWrite)) return;
   RamTier::Dropped dropped = request.all ? ram_.DropAll() : ram_.DropBlocks(request.blocks);
+  if (hbm_ != nullptr) dropped.parts += request.all ? hbm_->DropAll() : hbm_->DropBlocks(request.blocks);
   if (disk_ != nullptr) dropped.parts += request.all ? disk_->DropAll() : disk_->DropBlocks(request.blocks);
   Reply(peer, FrameType::kDropReply, frame.header.request_id,
         DropReply{.dropped_parts = dropped.parts, .kept_parts = dropped.kept});

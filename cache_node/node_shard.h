@@ -13,6 +13,7 @@
 #include "cache_node/node_options.h"
 #include "cache_node/put_table.h"
 #include "cache_node/ram_tier.h"
+#include "cache_node/run_heat.h"
 #include "core/arena.h"
 #include "core/clock.h"
 #include "core/node_stats.h"
@@ -29,12 +30,13 @@ inline constexpr Nanos kPutGrace =
     250 * kMillisecond;  // What is on its way at the deadline may still arrive.
 inline constexpr Nanos kPayloadHoldMax =
     30 * kSecond;  // A peer that does not take a payload for so long is cut off.
-inline constexpr uint32_t kPutFramesMax = 4096;          // PUT frames whose pulls are under way.
-inline constexpr uint64_t kPullBytesPerTurn = 8u << 20;  // Then other peers get their turn.
-inline constexpr size_t kWaitingOffersMax = 1024;        // Offers held back while the disk log is behind.
+inline constexpr uint32_t kPutFramesMax = 4096;            // PUT frames whose pulls are under way.
+inline constexpr uint64_t kPullBytesPerTurn = 512u << 10;  // Then others get their turn: a hit waits so long.
+inline constexpr size_t kWaitingOffersMax = 1024;          // Offers held back while the disk log is behind.
 inline constexpr Nanos kOfferWaitMax = 500 * kMillisecond;
 
 class DiskTier;
+class HbmTier;
 
 // One share of a node: block index, RAM, leases and puts behind the frames of its clients (DESIGN §5).
 //
@@ -69,6 +71,9 @@ class NodeShard final : public TransportHandler {
   // Before the first Poll. Without one, there is no NVMe tier.
   void AttachDisk(std::unique_ptr<DiskTier> disk);
   DiskTier* disk() { return disk_.get(); }
+  // After AttachDisk. Without one, there is no HBM tier.
+  void AttachHbm(std::unique_ptr<HbmTier> hbm);
+  HbmTier* hbm() { return hbm_.get(); }
 
   const NodeCounters& counters() const { return counters_; }
   RamTier& ram() { return ram_; }
@@ -91,6 +96,7 @@ class NodeShard final : public TransportHandler {
     uint32_t rights = 0;
     uint64_t client_id = 0;
     Nanos ticket_end = kNever;
+    TenantIndex tenant = 0;
   };
   // One PUT frame whose bytes are pulled from the client's window. Pooled.
   struct PutFrame {
@@ -152,13 +158,31 @@ class NodeShard final : public TransportHandler {
     Bytes body;
     Nanos until = kNever;
   };
-  uint32_t BlocksOnDisk(const ChainRequest& request, uint32_t from, PartResult& stopped_by);
+  // A frame that has waited waits no more, but a plan that waited for HBM may for the disk.
+  enum class Resuming : uint8_t { kNo, kFromHbm, kYes };
+  bool HasTiersBelow() const { return disk_ != nullptr || hbm_ != nullptr; }
+  uint32_t BlocksBelow(const ChainRequest& request, uint32_t from, PartResult& stopped_by);
   bool StageFirst(PeerId peer, const InFrame& frame, uint32_t in_ram);
   bool HoldOffer(PeerId peer, const InFrame& frame);
   bool PollDisk();
-  void Resume(const WaitingFrame& waiting, FrameType type);
+  void Resume(const WaitingFrame& waiting, FrameType type, Resuming how);
   Nanos DiskWake() const;
+  // node_shard_hbm.cc
+  bool StageFromHbm(PeerId peer, const InFrame& frame, uint32_t in_ram);
+  bool PollHbm();
+  Nanos HbmWake() const;
+
   void StoreOnDisk(absl::Span<const SlotId> slots, absl::Span<const uint32_t> depths);
+
+  // node_shard_retention.cc
+  TenantIndex TenantOf(const Ticket& ticket);
+  HolderId HolderFor(PeerId peer, const ChainRequest& request);
+  void RetainOffered(const BlockHash& block, const Retention& retention, SlotId slot, HolderId holder);
+  void SweepExpired(Nanos now);
+  Nanos SweepWake() const;
+  void LoadQuotas();
+  void Quota(PeerId peer, const InFrame& frame);
+  void AddTenants(NodeStats& stats) const;
 
   // node_shard_tails.cc
   // All its parts are in RAM, or on disk, or some here and some there.
@@ -171,12 +195,14 @@ class NodeShard final : public TransportHandler {
   // Into uses_. `leading` of slots_ are the request's first pairs; from `first_missing` on it lacks blocks.
   void BeginUses(const ChainRequest& request, size_t leading, uint32_t first_missing, bool to_store);
   void TouchAll(const ChainRequest& request);
+  // The runs of the request's first `blocks` blocks were used.
+  void HeatRuns(const ChainRequest& request, uint32_t blocks);
 
   // node_shard_write.cc
   void Offer(PeerId peer, const InFrame& frame);
-  void JudgeOffered(const ChainRequest& request, uint32_t blocks_here);
+  void JudgeOffered(const ChainRequest& request, uint32_t blocks_here, HolderId holder);
   PartResult ReserveOffered(PeerId peer, const ChainRequest& request, uint32_t block, uint32_t coord,
-                            Nanos deadline, uint64_t& put_id);
+                            Nanos deadline, HolderId holder, uint64_t& put_id);
   void Put(PeerId peer, const InFrame& frame);
   void PutFromWindow(PeerId peer, const InFrame& frame);
   PartResult CheckPut(PeerId peer, const PutRequest::Part& part, PutState state, uint32_t& put);
@@ -201,6 +227,7 @@ class NodeShard final : public TransportHandler {
   LeaseTable leases_;  // Names slots of ram_.
   PutTable puts_;      // Names slots of ram_.
   DecisionTable decisions_;
+  RunHeat heat_;
   std::optional<ClusterId> cluster_;
   uint64_t incarnation_ = 0;
   absl::flat_hash_map<PeerId, Peer> peers_;
@@ -211,9 +238,12 @@ class NodeShard final : public TransportHandler {
   std::vector<uint32_t> pull_queue_;  // Put frames with parts to ask for, oldest first.
   bool advancing_ = false;            // Inside AdvancePulls: OnPulled leaves finishing to it.
   std::unique_ptr<DiskTier> disk_;    // Null: none. Uses ram_ and goes before it.
-  absl::flat_hash_map<uint64_t, WaitingFrame> waiting_plans_;  // By the disk tier's group.
-  std::deque<WaitingFrame> waiting_offers_;                    // Oldest first.
-  bool resuming_ = false;                                      // A frame that has waited waits no more.
+  std::unique_ptr<HbmTier> hbm_;      // Null: none. Uses ram_ and disk_ and goes before them.
+  absl::flat_hash_map<uint64_t, WaitingFrame> waiting_plans_;    // By the disk tier's group.
+  absl::flat_hash_map<uint64_t, WaitingFrame> waiting_for_hbm_;  // By the HBM tier's group.
+  std::deque<WaitingFrame> waiting_offers_;                      // Oldest first.
+  Nanos next_sweep_ = 0;                                         // Of what has expired.
+  Resuming resuming_ = Resuming::kNo;
 
   // Scratch that keeps its capacity, so a warm path does not allocate.
   ChainRequest chain_;

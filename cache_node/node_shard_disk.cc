@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "cache_node/disk/disk_tier.h"
+#include "cache_node/hbm_tier.h"
 #include "cache_node/node_shard.h"
 
 namespace cistern {
@@ -10,11 +11,12 @@ namespace cistern {
 void NodeShard::AttachDisk(std::unique_ptr<DiskTier> disk) {
   disk_ = std::move(disk);
   disk_->Attach(ram_);
+  LoadQuotas();
 }
 
-// Blocks behind a scan that stopped at one which RAM lacks: how many of them are in RAM or on disk, with
-// every part.
-uint32_t NodeShard::BlocksOnDisk(const ChainRequest& request, uint32_t from, PartResult& stopped_by) {
+// Blocks behind a scan that stopped at one which RAM lacks: how many of them are in RAM, in HBM or on disk,
+// with every part.
+uint32_t NodeShard::BlocksBelow(const ChainRequest& request, uint32_t from, PartResult& stopped_by) {
   const uint32_t blocks = BlocksOfThisShard(request);
   const LayoutIndex layout = ram_.FindLayout(request.layout);
   if (request.tail_parts != 0 && blocks != 0 && !IsTailHere(request.blocks[0].hash)) return 0;
@@ -24,8 +26,14 @@ uint32_t NodeShard::BlocksOnDisk(const ChainRequest& request, uint32_t from, Par
       const PartCoord coord = request.coords[c];
       const BlockKey& key = request.blocks[block];
       const SlotId slot = ram_.Find(key.hash, coord);
-      stopped_by = slot != kNoSlot ? ram_.Judge(slot, key.fingerprint, layout, request.BytesOf(c))
-                                   : disk_->Judge(key, coord, request.layout, request.BytesOf(c));
+      stopped_by = PartResult::kMiss;
+      if (slot != kNoSlot) {
+        stopped_by = ram_.Judge(slot, key.fingerprint, layout, request.BytesOf(c));
+      } else if (hbm_ != nullptr) {
+        stopped_by = hbm_->Judge(key, coord, request.layout, request.BytesOf(c));
+      }
+      if (slot == kNoSlot && stopped_by == PartResult::kMiss && disk_ != nullptr)
+        stopped_by = disk_->Judge(key, coord, request.layout, request.BytesOf(c));
       if (stopped_by != PartResult::kOk) return block - from;
     }
   }
@@ -37,7 +45,7 @@ uint32_t NodeShard::BlocksOnDisk(const ChainRequest& request, uint32_t from, Par
 // is nothing to bring.
 bool NodeShard::StageFirst(PeerId peer, const InFrame& frame, uint32_t in_ram) {
   PartResult why = PartResult::kOk;
-  const uint32_t more = BlocksOnDisk(chain_, in_ram, why);
+  const uint32_t more = BlocksBelow(chain_, in_ram, why);
   if (more == 0) return false;
   const uint64_t group = disk_->OpenGroup();
   if (group == 0) return false;  // kStageGroupsMax plans wait: the hit is as long as RAM makes it.
@@ -62,7 +70,8 @@ bool NodeShard::StageFirst(PeerId peer, const InFrame& frame, uint32_t in_ram) {
 
 // While the log is behind, offers wait a little instead of filling RAM with what cannot be written (F42).
 bool NodeShard::HoldOffer(PeerId peer, const InFrame& frame) {
-  if (disk_ == nullptr || resuming_ || !disk_->IsBehind() || waiting_offers_.size() >= kWaitingOffersMax)
+  if (disk_ == nullptr || resuming_ != Resuming::kNo || !disk_->IsBehind() ||
+      waiting_offers_.size() >= kWaitingOffersMax)
     return false;
   waiting_offers_.push_back({.peer = peer,
                              .header = frame.header,
@@ -83,25 +92,25 @@ bool NodeShard::PollDisk() {
     const auto it = waiting_plans_.find(group);
     const WaitingFrame plan = std::move(it->second);
     waiting_plans_.erase(it);
-    Resume(plan, FrameType::kPlan);
+    Resume(plan, FrameType::kPlan, Resuming::kYes);
     for (size_t i = held.size(); i-- > 0;) ram_.Unlease(held[i]);
   }
   while (!waiting_offers_.empty() && (!disk_->IsBehind() || waiting_offers_.front().until <= clock_.Now())) {
     any = true;
     const WaitingFrame offer = std::move(waiting_offers_.front());
     waiting_offers_.pop_front();
-    Resume(offer, FrameType::kOffer);
+    Resume(offer, FrameType::kOffer, Resuming::kYes);
   }
   return any;
 }
 
 // Handles a frame that had to wait, as if it came now.
-void NodeShard::Resume(const WaitingFrame& waiting, FrameType type) {
+void NodeShard::Resume(const WaitingFrame& waiting, FrameType type, Resuming how) {
   if (!peers_.contains(waiting.peer)) return;  // Its connection is gone.
   const InFrame frame{.header = waiting.header, .body = waiting.body, .piece_crcs = {}};
-  resuming_ = true;
+  resuming_ = how;
   type == FrameType::kPlan ? Plan(waiting.peer, frame) : Offer(waiting.peer, frame);
-  resuming_ = false;
+  resuming_ = Resuming::kNo;
 }
 
 Nanos NodeShard::DiskWake() const {

@@ -90,8 +90,8 @@ void NodeShard::CountBlocks(const ScanResult& scan, size_t asked) {
 void NodeShard::Lookup(PeerId peer, const InFrame& frame) {
   if (!DecodeChain(peer, frame)) return;
   ScanResult scan = Scan(chain_, nullptr);
-  if (disk_ != nullptr && scan.stopped_by == PartResult::kMiss) {
-    scan.hit_blocks += BlocksOnDisk(chain_, scan.hit_blocks, scan.stopped_by);
+  if (HasTiersBelow() && scan.stopped_by == PartResult::kMiss) {
+    scan.hit_blocks += BlocksBelow(chain_, scan.hit_blocks, scan.stopped_by);
   }
   if ((frame.header.flags & kFlagProbe) != 0) {
     counters_.probe_blocks += chain_.blocks.size();
@@ -144,7 +144,11 @@ void NodeShard::Plan(PeerId peer, const InFrame& frame) {
   held_.clear();
   payload_.clear();
   ScanResult scan = Scan(chain_, &slots_);
-  if (disk_ != nullptr && !resuming_ && scan.stopped_by == PartResult::kMiss &&
+  if (hbm_ != nullptr && resuming_ == Resuming::kNo && scan.stopped_by == PartResult::kMiss &&
+      StageFromHbm(peer, frame, scan.hit_blocks)) {
+    return;
+  }
+  if (disk_ != nullptr && resuming_ != Resuming::kYes && scan.stopped_by == PartResult::kMiss &&
       StageFirst(peer, frame, scan.hit_blocks)) {
     return;
   }
@@ -163,6 +167,7 @@ void NodeShard::Plan(PeerId peer, const InFrame& frame) {
   if (scan.stopped_by != PartResult::kBusy) {
     BeginUses(chain_, slots_.size(), scan.hit_blocks, /*to_store=*/false);
     TouchAll(chain_);
+    HeatRuns(chain_, scan.hit_blocks);
   }
   plan_reply_.hit_blocks = scan.hit_blocks;
   plan_reply_.stopped_by = scan.stopped_by;

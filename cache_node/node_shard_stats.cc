@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cache_node/disk/disk_tier.h"
+#include "cache_node/hbm_tier.h"
 #include "cache_node/node_shard.h"
 #include "core/cpu_time.h"
 #include "proto/convert.h"
@@ -42,6 +43,9 @@ void AddCounters(const NodeCounters& c, NodeStats& stats) {
   out["slab_evicted_parts_total"] = c.slab_evicted_parts;
   out["slabs_moved_total"] = c.slabs_moved;
   out["dropped_parts_total"] = c.dropped_parts;
+  out["expired_parts_total"] = c.expired_parts;
+  out["quota_rejected_parts_total"] = c.quota_rejected_parts;
+  out["pins_refused_total"] = c.pins_refused;
   out["no_space_total"] = c.no_space;
   out["plans_total"] = c.plans;
   out["staged_plans_total"] = c.staged_plans;
@@ -72,12 +76,15 @@ NodeStats NodeShard::Stats() const {
                          .used_bytes = ram_.used_bytes(),
                          .capacity_bytes = ram_.capacity_bytes(),
                          .parts = ram_.parts()});
+  if (hbm_ != nullptr) hbm_->AddStats(stats);
   if (disk_ != nullptr) disk_->AddStats(stats);
   if (options_.shard == 0) stats.cpu_seconds = ProcessCpuSeconds();
   AddCounters(counters_, stats);
   // What the transport refused never reached this shard; both kinds count as one (F61, S03).
   for (const auto& [name, value] : transport_.counters()) stats.counters[name] += value;
   AddGauges(stats);
+  AddTenants(stats);
+  stats.runs = heat_.Top(kRunStatsMax, clock_.Now());
   AddPeers(stats);
   return stats;
 }
@@ -96,6 +103,10 @@ void NodeShard::AddGauges(NodeStats& stats) const {
   // 1,000,000 when the whole capacity is pinned. Of one shard: sums of shards have to be made again from
   // pinned_bytes.
   out["pinned_ratio_ppm"] = ram_.pinned_bytes() * 1'000'000 / std::max<uint64_t>(ram_.capacity_bytes(), 1);
+  const RunHeat::Counts runs = heat_.Count(clock_.Now());
+  out["runs_hot"] = runs.hot;
+  out["runs_warm"] = runs.warm;
+  out["runs_cold"] = runs.cold;
   out["puts_live"] = puts_.size();
   out["metadata_bytes"] = ram_.metadata_bytes();
   out["bytes_per_part"] = ram_.parts() == 0 ? 0 : ram_.metadata_bytes() / ram_.parts();

@@ -15,9 +15,11 @@ void NodeShard::FillDetail(const InFrame& frame, const ScanResult& scan, ReplyDe
     if (scan.stopped_by == PartResult::kLayout) {
       detail.why = MissReason::kLayout;
     } else if (scan.stopped_by == PartResult::kMiss) {
-      detail.why = ram_.WasEvicted(chain_.blocks[scan.hit_blocks].hash) ? MissReason::kEvicted
-                   : chain_.tail_parts != 0                             ? MissReason::kNoTail
-                                                                        : MissReason::kNeverSeen;
+      const BlockHash& hash = chain_.blocks[scan.hit_blocks].hash;
+      detail.why = ram_.WasExpired(hash)    ? MissReason::kExpired
+                   : ram_.WasEvicted(hash)  ? MissReason::kEvicted
+                   : chain_.tail_parts != 0 ? MissReason::kNoTail
+                                            : MissReason::kNeverSeen;
     } else {
       detail.why = MissReason::kUnreachable;
     }

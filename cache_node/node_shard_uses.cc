@@ -1,9 +1,16 @@
 // What a shard tells its eviction policies of requests.
 #include <algorithm>
 
+#include "cache_node/disk/disk_tier.h"
+#include "cache_node/hbm_tier.h"
 #include "cache_node/node_shard.h"
 
 namespace cistern {
+namespace {
+
+constexpr uint64_t kPromoteUses = 2;  // A run that is used so often goes up to HBM.
+
+}  // namespace
 
 // Tells the eviction policies of a request, with all that it will have to store. Each size of parts has a
 // policy of its own, so each of the request's sizes is a use of its own.
@@ -42,6 +49,22 @@ void NodeShard::BeginUses(const ChainRequest& request, size_t leading, uint32_t 
   }
 }
 
+void NodeShard::HeatRuns(const ChainRequest& request, uint32_t blocks) {
+  const Nanos now = clock_.Now();
+  const size_t coords = request.coords.size();
+  size_t first = 0;  // Of the run in slots_.
+  for (const RunRef& run : request.runs) {
+    if (blocks == 0) return;
+    const uint32_t used = std::min(blocks, run.count);
+    const uint64_t uses = heat_.Used(run.run_key, run.first_index + used, now);
+    if (hbm_ != nullptr && uses >= kPromoteUses) {
+      for (size_t i = 0; i < size_t{used} * coords; ++i) hbm_->Used(slots_[first + i]);
+    }
+    first += size_t{used} * coords;
+    blocks -= used;
+  }
+}
+
 // Deepest first, so a parent is more recent than its children.
 void NodeShard::TouchAll(const ChainRequest& request) {
   const uint32_t tick = Tick();
@@ -49,6 +72,7 @@ void NodeShard::TouchAll(const ChainRequest& request) {
   for (size_t i = slots_.size(); i-- > 0;) {
     const uint32_t block = coords == 1 ? slot_pairs_[i] : slot_pairs_[i] / coords;
     ram_.Touch(slots_[i], tick, uses_[slot_pairs_[i] - block * coords], request.depth + block);
+    if (disk_ != nullptr && ram_.record(slots_[i]).expires != 0) disk_->Touched(slots_[i]);
   }
 }
 

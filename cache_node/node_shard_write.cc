@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "cache_node/disk/disk_tier.h"
+#include "cache_node/hbm_tier.h"
 #include "cache_node/node_shard.h"
 #include "core/placement.h"
 
@@ -15,7 +16,7 @@ uint64_t PullName(uint32_t frame, uint32_t part) { return uint64_t{frame} << 32 
 
 // First of two passes: which offered parts are here already. No slot is reserved meanwhile, so no answer goes
 // stale.
-void NodeShard::JudgeOffered(const ChainRequest& request, uint32_t blocks_here) {
+void NodeShard::JudgeOffered(const ChainRequest& request, uint32_t blocks_here, HolderId holder) {
   const auto coords = static_cast<uint32_t>(request.coords.size());
   const LayoutIndex layout = ram_.FindLayout(request.layout);
   const size_t pairs = size_t{blocks_here} * coords;
@@ -32,13 +33,24 @@ void NodeShard::JudgeOffered(const ChainRequest& request, uint32_t blocks_here) 
     }
     ram_.FindBatch(absl::MakeSpan(probes_));
     for (size_t i = from; i < to; ++i) {
-      const SlotId slot = probes_[i - from].slot;
+      SlotId slot = probes_[i - from].slot;
+      if (slot != kNoSlot && ram_.IsExpired(ram_.record(slot))) ram_.Expire(slot), slot = kNoSlot;
       if (slot == kNoSlot) {
         first_missing = std::min(first_missing, i);
+        const BlockKey& key = request.blocks[i / coords];
+        if (hbm_ != nullptr && request.retention.IsPlain() &&
+            hbm_->Judge(key, request.coords[i % coords], request.layout, request.BytesOf(i % coords)) ==
+                PartResult::kOk) {
+          offer_reply_.slots[i].result = PartResult::kExists;
+          continue;
+        }
         if (disk_ == nullptr) continue;
         const PartResult there = disk_->Judge(request.blocks[i / coords], request.coords[i % coords],
                                               request.layout, request.BytesOf(i % coords));
-        if (there == PartResult::kOk) offer_reply_.slots[i].result = PartResult::kExists;
+        if (there == PartResult::kOk) {
+          offer_reply_.slots[i].result = PartResult::kExists;
+          disk_->Retain(request.blocks[i / coords].hash, request.retention);
+        }
         if (there == PartResult::kLayout) offer_reply_.slots[i].result = there;
         continue;
       }
@@ -49,6 +61,7 @@ void NodeShard::JudgeOffered(const ChainRequest& request, uint32_t blocks_here) 
                                      : judged == PartResult::kMiss ? PartResult::kInvalid
                                                                    : judged;
       if (judged != PartResult::kOk) continue;
+      RetainOffered(request.blocks[i / coords].hash, request.retention, slot, holder);
       slots_.push_back(slot);
       slot_pairs_.push_back(static_cast<uint32_t>(i));
       if (first_missing == pairs && leading == i) ++leading;
@@ -59,11 +72,11 @@ void NodeShard::JudgeOffered(const ChainRequest& request, uint32_t blocks_here) 
 }
 
 PartResult NodeShard::ReserveOffered(PeerId peer, const ChainRequest& request, uint32_t block, uint32_t coord,
-                                     Nanos deadline, uint64_t& put_id) {
+                                     Nanos deadline, HolderId holder, uint64_t& put_id) {
   if (!puts_.HasRoom(peer)) return PartResult::kBusy;
   SlotId slot = kNoSlot;
   const uint32_t bytes = request.BytesOf(coord);
-  const PartResult reserved = ram_.Reserve(bytes, Tick(), slot);
+  const PartResult reserved = ram_.Reserve(bytes, Tick(), slot, holder);
   if (reserved != PartResult::kOk) return reserved;
   put_id = puts_.Add({.peer = peer,
                       .slot = slot,
@@ -85,10 +98,11 @@ void NodeShard::Offer(PeerId peer, const InFrame& frame) {
   const uint32_t asked_ms = chain_.deadline_ms == 0 ? kPutDeadlineDefaultMs : chain_.deadline_ms;
   const Nanos deadline = clock_.Now() + std::min(asked_ms, kPutDeadlineMaxMs) * kMillisecond + kPutGrace;
   offer_reply_.slots.assign(chain_.blocks.size() * coords, OfferReply::Slot{});
-  JudgeOffered(chain_, blocks_here);
+  const HolderId holder = HolderFor(peer, chain_);
+  JudgeOffered(chain_, blocks_here, holder);
   // Shallow blocks first: when not all fit, a prefix is what is worth having. One refusal speaks for the
   // rest, since a block lacks what was refused; so a full arena is told at once (F16).
-  PartResult refused = PartResult::kOk;
+  PartResult refused = holder == kNoHolder ? PartResult::kBusy : PartResult::kOk;
   for (uint32_t block = 0; block < chain_.blocks.size(); ++block) {
     for (uint32_t c = 0; c < coords; ++c) {
       OfferReply::Slot& slot = offer_reply_.slots[size_t{block} * coords + c];
@@ -97,7 +111,7 @@ void NodeShard::Offer(PeerId peer, const InFrame& frame) {
       } else if (slot.result == PartResult::kOk && refused != PartResult::kOk) {
         slot.result = refused;
       } else if (slot.result == PartResult::kOk) {
-        slot.result = ReserveOffered(peer, chain_, block, c, deadline, slot.put_id);
+        slot.result = ReserveOffered(peer, chain_, block, c, deadline, holder, slot.put_id);
         if (slot.result != PartResult::kOk) refused = slot.result;
       }
       NodeCounters::Count(counters_.offer_parts, slot.result);

@@ -240,7 +240,7 @@ TEST(NodeShard, LongPullsLeaveTurnsToOthers) {
   const PeerId other = w.Connect();
   EXPECT_EQ(w.Lookup(other, chain).hit_blocks, 0u) << "served in between, and nothing half is visible";
   EXPECT_EQ(w.shard->NextWake(), 0);
-  for (int i = 0; i < 4; ++i) w.shard->Poll();
+  for (int i = 0; i < 8; ++i) w.shard->Poll();  // A part a turn.
   w.last_request = put_request;
   EXPECT_THAT(w.Take<PutReply>(FrameType::kPutReply).results, Each(PartResult::kOk));
 }

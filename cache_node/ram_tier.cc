@@ -24,6 +24,10 @@ absl::Status RamTier::CheckPolicy(const std::string& policy) {
 }
 
 PartResult RamTier::Judge(SlotId slot, uint64_t fingerprint, LayoutIndex layout, uint32_t part_bytes) {
+  if (IsExpired(pool_.record(slot))) {
+    NoteExpired(HashOf(pool_.trailer(slot)));
+    return PartResult::kMiss;
+  }
   if (pool_.trailer(slot).fingerprint != fingerprint) {
     ++counters_.collisions_rejected;
     return PartResult::kMiss;
@@ -100,6 +104,7 @@ void RamTier::Touch(SlotId slot, uint32_t tick, UseId use, uint32_t depth) {
   if (record.state() != SlotState::kVisible) return;  // Dropped while leased.
   if (record.goes_first != 0) ClearFirst(slot);
   SetTick(slot, tick);
+  if (record.expires != 0) Slide(slot, tick);
   classes_[pool_.slab_of(slot).size_class].policy->Touch(use, pool_.PolicyId(slot), depth);
 }
 
@@ -108,6 +113,7 @@ void RamTier::Refresh(SlotId slot, uint32_t tick) {
   // What goes first has been told of after the plan began.
   if (record.state() != SlotState::kVisible || record.goes_first != 0) return;
   SetTick(slot, tick);
+  if (record.expires != 0) Slide(slot, tick);
   classes_[pool_.slab_of(slot).size_class].policy->Refresh(pool_.PolicyId(slot));
 }
 
@@ -123,12 +129,13 @@ RamTier::ClassState& RamTier::StateOf(ClassId size_class) {
   return state;
 }
 
-PartResult RamTier::Reserve(uint32_t part_bytes, uint32_t tick, SlotId& slot) {
+PartResult RamTier::Reserve(uint32_t part_bytes, uint32_t tick, SlotId& slot, HolderId holder) {
   if (part_bytes < kPartBytesMin) return PartResult::kInvalid;
   if (part_bytes > kPartBytesMax) return PartResult::kTooLarge;
   const ClassId size_class = pool_.ClassFor(part_bytes);
   if (size_class == kNoClass) return PartResult::kBusy;
   StateOf(size_class);
+  if (!MakeQuotaRoom(holder, part_bytes, size_class)) return PartResult::kNoSpace;
   slot = pool_.TryTake(size_class);
   if (slot == kNoSlot) slot = MakeRoom(size_class, tick);
   if (slot == kNoSlot) {
@@ -136,7 +143,10 @@ PartResult RamTier::Reserve(uint32_t part_bytes, uint32_t tick, SlotId& slot) {
     return PartResult::kNoSpace;
   }
   ++writing_parts_;
-  pool_.record(slot).length = part_bytes;
+  SlotRecord& record = pool_.record(slot);
+  record.length = part_bytes & kLengthMask;
+  record.holder = holder & kHolderMask;
+  holders_.Charge(holder, part_bytes);
   SetTick(slot, tick);
   return PartResult::kOk;
 }
@@ -149,11 +159,9 @@ SlotId RamTier::MakeRoom(ClassId size_class, uint32_t tick) {
   }
   SlotId victim = kNoSlot;
   if (state.visible > state.leased_visible) {  // Else every candidate would be refused: do not look (F16).
-    const auto id = state.policy->Victim([this, size_class](EntryId entry) {
-      const SlotRecord& record = pool_.record(pool_.SlotOf(size_class, entry));
-      return record.leases == 0 && record.state() == SlotState::kVisible;
-    });
-    if (id.has_value()) victim = pool_.SlotOf(size_class, *id);
+    // With a tier below, what leaves RAM is demoted: a soft pin allows that.
+    victim = VictimOf(size_class, /*soft_pins=*/eviction_hook_ != nullptr);
+    if (victim == kNoSlot && soft_pinned_ > 0) victim = VictimOf(size_class, /*soft_pins=*/true);
   }
   const uint32_t other = ColdestOtherSlab(size_class, victim == kNoSlot);
   if (other != kNoSlab) {
@@ -178,10 +186,11 @@ uint32_t RamTier::ColdestOtherSlab(ClassId size_class, bool look_at_all) {
   for (uint32_t i = 0; i < count; ++i) {
     slab_hand_ = slab_hand_ + 1 < pool_.slab_count() ? slab_hand_ + 1 : 0;
     const Slab& slab = pool_.slab(slab_hand_);
-    if (slab.size_class == kNoClass || slab.size_class == size_class || slab.busy != 0) continue;
+    if (slab.size_class == kNoClass || slab.size_class == size_class || slab.busy + slab.pinned != 0)
+      continue;
     if (pool_.SlotsIn(slab_hand_, size_class) == 0) continue;  // The short last one.
     const uint64_t mean = slab.tick_sum / slab.used;
-    if (mean < best_tick) {
+    if (mean < best_tick && FloorsAllow(slab_hand_)) {
       best_tick = mean;
       best = slab_hand_;
     }
@@ -211,12 +220,17 @@ void RamTier::RemoveOne(SlotId slot, bool evicted) {
   if (evicted) {
     ++counters_.evicted_parts;
     evicted_.Add(HashOf(pool_.trailer(slot)).Prefix64());
+    expired_.Forget(HashOf(pool_.trailer(slot)).Prefix64());
+    Tenant& tenant = holders_.TenantOf(static_cast<HolderId>(record.holder));
+    ++tenant.evicted_parts;
+    tenant.evicted_bytes += record.length;
     counters_.evicted_bytes += record.length;
     state.policy->Evicted(id, PolicyKeyOf(slot));
   } else {
     ++counters_.dropped_parts;
     state.policy->Erase(id);
   }
+  EndHolding(slot);
   index_.Erase(slot);
   layouts_.Release(record.layout);
   used_bytes_ -= record.length;
@@ -234,7 +248,9 @@ void RamTier::RemoveOne(SlotId slot, bool evicted) {
 
 PartResult RamTier::Publish(SlotId slot, const PartKey& key, const LayoutId& layout, uint32_t length,
                             uint32_t crc, uint32_t depth, uint32_t tick, UseId use, TailMark tail) {
-  if (const SlotId there = Find(key.block.hash, key.coord); there != kNoSlot) {
+  SlotId there = Find(key.block.hash, key.coord);
+  if (there != kNoSlot && IsExpired(pool_.record(there))) Expire(there), there = kNoSlot;
+  if (there != kNoSlot) {
     const PartResult judged = Judge(there, key.block.fingerprint, layouts_.Find(layout), length);
     Abandon(slot);
     if (judged == PartResult::kOk) return PartResult::kExists;  // First writer wins (F20).
@@ -253,7 +269,7 @@ PartResult RamTier::Publish(SlotId slot, const PartKey& key, const LayoutId& lay
   SlotRecord& record = pool_.record(slot);
   record.tail = tail.parts != 0 ? 1 : 0;
   record.crc = crc;
-  record.length = length;
+  record.length = length & kLengthMask;
   record.layout = layout_index & 0xfff;
   record.set_state(SlotState::kVisible);
   SlotTrailer& trailer = pool_.trailer(slot);
@@ -274,6 +290,7 @@ PartResult RamTier::Publish(SlotId slot, const PartKey& key, const LayoutId& lay
   ClassState& state = classes_[slab.size_class];
   ++state.visible;
   SetTick(slot, tick);
+  BeginHolding(slot, tick);
   state.policy->Insert(use, pool_.PolicyId(slot),
                        {.key = PolicyKey(key.block.hash, key.coord), .depth = depth, .bytes = length});
   return PartResult::kOk;
@@ -282,6 +299,7 @@ PartResult RamTier::Publish(SlotId slot, const PartKey& key, const LayoutId& lay
 void RamTier::Abandon(SlotId slot) {
   CISTERN_CHECK(pool_.record(slot).state() == SlotState::kWriting);
   --writing_parts_;
+  holders_.Uncharge(static_cast<HolderId>(pool_.record(slot).holder), pool_.record(slot).length);
   pool_.slab_of(slot).tick_sum -= pool_.record(slot).tick;
   pool_.Free(slot);
 }

@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "cache_node/block_index.h"
 #include "cache_node/evicted_memory.h"
+#include "cache_node/holder_table.h"
 #include "cache_node/layout_table.h"
 #include "cache_node/node_counters.h"
 #include "cache_node/slab_pool.h"
@@ -69,13 +70,38 @@ class RamTier {
 
   // --- storing
   // A slot for a part; kOk, kNoSpace, kTooLarge, kInvalid (no bytes) or kBusy (too many sizes).
-  PartResult Reserve(uint32_t part_bytes, uint32_t tick, SlotId& slot);
+  // kNoSpace also where the holder's quota is full and its own parts may not, or cannot, make room (F22).
+  PartResult Reserve(uint32_t part_bytes, uint32_t tick, SlotId& slot, HolderId holder = 0);
   // Makes a reserved slot visible whose bytes are checked. kOk; or the slot is freed and the result says why:
   // kExists, kLayout (the key is here under another layout or length), kInvalid (collision, F01), kBusy (too
   // many layouts).
   PartResult Publish(SlotId slot, const PartKey& key, const LayoutId& layout, uint32_t length, uint32_t crc,
                      uint32_t depth, uint32_t tick, UseId use = 0, TailMark tail = {});
   void Abandon(SlotId slot);  // A reserved slot is not wanted any more.
+
+  // --- retention
+  HolderTable& holders() { return holders_; }
+  const HolderTable& holders() const { return holders_; }
+  const HolderTable::Holder& HolderOf(SlotId slot) const {
+    return holders_.holder(pool_.record(slot).holder);
+  }
+  // The time that expiry is judged by; goes forward only.
+  void AdvanceTo(uint32_t tick) { now_tick_ = tick; }
+  bool IsExpired(const SlotRecord& record) const {
+    return record.expires != 0 && static_cast<int32_t>(now_tick_ - record.expires) >= 0;
+  }
+  // A visible part's time has ended: it goes.
+  void Expire(SlotId slot);
+  // A visible part with a time to live gets another end.
+  void SetExpiry(SlotId slot, uint32_t tick) { pool_.record(slot).expires = tick == 0 ? 1 : tick; }
+  // The part is here and wanted for longer, or held faster, from now on. False: what it would charge is too
+  // much; it stays as it is.
+  bool Retain(SlotId slot, HolderId holder);
+  // Looks at `slots` more slots and lets go what has expired among them.
+  void SweepExpired(uint32_t slots);
+  bool HasTimed() const { return timed_parts_ > 0; }
+  bool WasExpired(const BlockHash& block) const { return expired_.Has(block.Prefix64()); }
+  void NoteExpired(const BlockHash& block);
 
   // --- tails
   bool HasTails() const { return !tails_.empty(); }
@@ -144,6 +170,16 @@ class RamTier {
   };
   ClassState& StateOf(ClassId size_class);
   SlotId MakeRoom(ClassId size_class, uint32_t tick);
+  // ram_tier_retention.cc
+  bool MayEvict(SlotId slot, bool soft_pins) const;
+  SlotId VictimOf(ClassId size_class, bool soft_pins);
+  bool MakeQuotaRoom(HolderId holder, uint32_t bytes, ClassId size_class);
+  bool FloorsAllow(uint32_t slab_index);
+  SlotId OwnVictim(TenantIndex tenant, ClassId size_class);
+  bool MayCharge(HolderId holder, uint32_t bytes, uint32_t charged_already);
+  void BeginHolding(SlotId slot, uint32_t tick);
+  void Slide(SlotId slot, uint32_t tick);
+  void EndHolding(SlotId slot);
   // look_at_all: nothing else can make room, so the answer "none" has to be true.
   uint32_t ColdestOtherSlab(ClassId size_class, bool look_at_all);
   void EmptySlab(uint32_t slab_index);
@@ -168,7 +204,14 @@ class RamTier {
   BlockIndex index_;  // Over pool_.
   LayoutTable layouts_;
   TailTable tails_;  // Names slots of pool_.
-  EvictedMemory evicted_;
+  EvictedMemory evicted_, expired_;
+  HolderTable holders_;
+  uint32_t now_tick_ = 0;
+  uint64_t timed_parts_ = 0;  // Visible, with a time to live.
+  uint64_t soft_pinned_ = 0;  // Visible.
+  uint32_t sweep_slab_ = 0, sweep_slot_ = 0;
+  uint32_t own_slab_ = 0;
+  std::vector<EntryId> passed_over_;  // Scratch of VictimOf.
   std::vector<ClassState> classes_;
   std::vector<EntryId> entries_here_;  // Scratch of BeginUse.
   struct Lack {

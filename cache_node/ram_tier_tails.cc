@@ -59,7 +59,8 @@ SlotId RamTier::TakeFirst(ClassState& state) {
     if (slab.size_class == kNoClass || &classes_[slab.size_class] != &state) continue;
     if ((slot & (kSlotsPerSlabMax - 1)) >= slab.touched) continue;
     const SlotRecord& record = pool_.record(slot);
-    if (record.state() == SlotState::kVisible && record.goes_first != 0 && record.leases == 0) return slot;
+    if (record.state() == SlotState::kVisible && record.goes_first != 0 && MayEvict(slot, /*soft_pins=*/true))
+      return slot;
   }
   return kNoSlot;
 }

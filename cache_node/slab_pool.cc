@@ -21,25 +21,28 @@ uint64_t SlabPool::SlabBytes(uint64_t ram_bytes) {
   return ram_bytes < kLargeFrom ? kSlabBytesSmall : kSlabBytesLarge;
 }
 
-uint64_t SlabPool::RegionBytes(uint64_t ram_bytes) {
+uint64_t SlabPool::RegionBytes(uint64_t ram_bytes, uint32_t stride_min) {
+  const uint64_t slab = SlabBytes(ram_bytes);
   const uint64_t payload = PayloadBytes(ram_bytes);
-  return payload + payload / kSlotStrideMin * sizeof(SlotTrailer);
+  return payload + (payload + slab - 1) / slab * (slab / stride_min) * sizeof(SlotTrailer);
 }
 
 uint64_t SlabPool::PayloadBytes(uint64_t ram_bytes) {
   return std::min(ram_bytes, kSlabsMax * SlabBytes(ram_bytes)) / kSlotStrideMin * kSlotStrideMin;
 }
 
-uint32_t SlabPool::Stride(uint32_t part_bytes) {
-  return std::max(kSlotStrideMin, (part_bytes + kSlotAlign - 1) / kSlotAlign * kSlotAlign);
+uint32_t SlabPool::Stride(uint32_t part_bytes, uint32_t stride_min) {
+  return std::max(stride_min, (part_bytes + kSlotAlign - 1) / kSlotAlign * kSlotAlign);
 }
 
-SlabPool::SlabPool(MemoryRegion& region, uint64_t ram_bytes)
+SlabPool::SlabPool(MemoryRegion& region, uint64_t ram_bytes, uint32_t stride_min)
     : region_(region),
       slab_bytes_(SlabBytes(ram_bytes)),
-      trailers_per_slab_(slab_bytes_ / kSlotStrideMin),
+      stride_min_(stride_min),
+      trailers_per_slab_(slab_bytes_ / stride_min),
       trailers_at_(PayloadBytes(ram_bytes)) {
-  CISTERN_CHECK(region.bytes() >= RegionBytes(ram_bytes));
+  CISTERN_CHECK(region.bytes() >= RegionBytes(ram_bytes, stride_min));
+  CISTERN_CHECK(trailers_per_slab_ <= kSlotsPerSlabMax);
   const auto slabs = static_cast<uint32_t>((trailers_at_ + slab_bytes_ - 1) / slab_bytes_);
   slabs_.resize(slabs);
   trailers_ = reinterpret_cast<SlotTrailer*>(region.data() + trailers_at_);
@@ -49,7 +52,7 @@ SlabPool::SlabPool(MemoryRegion& region, uint64_t ram_bytes)
 }
 
 ClassId SlabPool::ClassFor(uint32_t part_bytes) {
-  const uint32_t stride = Stride(part_bytes);
+  const uint32_t stride = Stride(part_bytes, stride_min_);
   ClassId unused = kNoClass;
   for (size_t i = 0; i < classes_.size(); ++i) {
     if (classes_[i].stride == stride) return static_cast<ClassId>(i);
@@ -67,7 +70,7 @@ ClassId SlabPool::ClassFor(uint32_t part_bytes) {
 }
 
 ClassId SlabPool::FindClass(uint32_t part_bytes) const {
-  const uint32_t stride = Stride(part_bytes);
+  const uint32_t stride = Stride(part_bytes, stride_min_);
   for (size_t i = 0; i < classes_.size(); ++i) {
     if (classes_[i].stride == stride) return static_cast<ClassId>(i);
   }

@@ -30,6 +30,7 @@ struct Slab {
   uint32_t touched = 0;    // Slots [0, touched) have been taken at least once since the slab got its size.
   uint32_t free_head = 0;  // First free slot below `touched`, kSlotsPerSlabMax if none.
   uint32_t busy = 0;
+  uint32_t pinned = 0;                                // Visible slots with a pin: it cannot move either.
   uint64_t tick_sum = 0;                              // Sum of the ticks of its used slots (RamTier).
   uint32_t previous = UINT32_MAX, next = UINT32_MAX;  // Slabs of the class with room.
   bool in_room_list = false;
@@ -52,11 +53,13 @@ class SlabPool {
   // What of `ram_bytes` can hold payload: whole multiples of kSlotStrideMin.
   static uint64_t PayloadBytes(uint64_t ram_bytes);
   // What the arena's region needs for that payload: slabs and their trailers.
-  static uint64_t RegionBytes(uint64_t ram_bytes);
-  static uint32_t Stride(uint32_t part_bytes);
+  // stride_min: the smallest slot; a page pool of an engine has smaller pages than nodes have parts.
+  static uint64_t RegionBytes(uint64_t ram_bytes, uint32_t stride_min = kSlotStrideMin);
+  static uint32_t Stride(uint32_t part_bytes, uint32_t stride_min = kSlotStrideMin);
 
-  // region: RegionBytes(ram_bytes) long and zeroed; must outlive the pool.
-  SlabPool(MemoryRegion& region, uint64_t ram_bytes);
+  // region: RegionBytes(ram_bytes, stride_min) long and zeroed; must outlive the pool. stride_min: at least
+  // SlabBytes / kSlotsPerSlabMax.
+  SlabPool(MemoryRegion& region, uint64_t ram_bytes, uint32_t stride_min = kSlotStrideMin);
   SlabPool(const SlabPool&) = delete;
   SlabPool& operator=(const SlabPool&) = delete;
 
@@ -135,6 +138,7 @@ class SlabPool {
 
   MemoryRegion& region_;
   const uint64_t slab_bytes_;
+  const uint32_t stride_min_;
   const uint64_t trailers_per_slab_;
   const uint64_t trailers_at_;  // Behind the payload.
   SlotTrailer* trailers_ = nullptr;

@@ -23,10 +23,12 @@ enum class SlotState : uint8_t {
 // the slot's trailer (SlotTrailer), which nobody but the node can write; together they are the block index's
 // entry.
 struct SlotRecord {
-  uint32_t key_upper = 0;  // Of the index: upper half of a keyed mix of (hash, coord).
-  uint32_t crc = 0;        // Of the bytes as they were checked at the put.
-  uint32_t length = 0;     // Part bytes.
-  uint32_t tick = 0;       // Coarse time of the last use (RamTier).
+  uint32_t key_upper = 0;    // Of the index: upper half of a keyed mix of (hash, coord).
+  uint32_t crc = 0;          // Of the bytes as they were checked at the put.
+  uint32_t length : 23 = 0;  // Part bytes.
+  uint32_t holder : 9 = 0;   // HolderId.
+  uint32_t tick = 0;         // Coarse time of the last use (RamTier).
+  uint32_t expires = 0;      // Coarse time of its end, 0: none.
   uint16_t leases = 0;
   uint16_t layout : 12 = 0;  // Index into the LayoutTable.
   uint16_t state_bits : 2 = 0;
@@ -39,6 +41,8 @@ struct SlotRecord {
   uint32_t next_free() const { return crc; }
   void set_next_free(uint32_t index) { crc = index; }
 };
-static_assert(sizeof(SlotRecord) == 20);
+inline constexpr uint32_t kLengthMask = (1u << 23) - 1;
+inline constexpr uint32_t kHolderMask = (1u << 9) - 1;
+static_assert(sizeof(SlotRecord) == 24);
 
 }  // namespace cistern

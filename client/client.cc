@@ -132,7 +132,7 @@ Status Client::Impl::Spec(const Chain& chain, const CallOptions& options, CallSp
   out.coords = coords_;
   out.coord_bytes = coord_bytes_;
   out.deadline = Deadline(options);
-  return {};
+  return RetentionOf(options, out.retention);
 }
 
 PageView Client::Impl::View(std::span<const Page> pages) {

@@ -270,6 +270,10 @@ OpId Client::Impl::SubmitStoreTail(const Chain& chain, uint64_t tokens, const Co
   spec.tail_parts = static_cast<uint32_t>(layout.TailAt(tokens).coords.size());
   spec.junction = tail.junction;
   spec.deadline = Nanos{options.deadline.count()} * kMillisecond;
+  if (status = RetentionOf(options, spec.retention); !status.ok()) {
+    sink({ToAbsl(status), {}, 0});
+    return 0;
+  }
   const uint64_t old = tail.replaces_tokens;
   if (old == 0 || old % block_tokens != 0 || old >= tokens)
     return core_->Store(spec, block, View({&cut, 1}), std::move(sink));

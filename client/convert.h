@@ -6,6 +6,7 @@
 #include "cistern/client.h"
 #include "cistern/status.h"
 #include "core/part.h"
+#include "core/retention.h"
 
 // Between the house's types and those of the installed headers.
 namespace cistern {
@@ -19,5 +20,17 @@ static_assert(static_cast<int>(PageResult::kBreakerOpen) == static_cast<int>(Par
 static_assert(static_cast<int>(PageResult::kBreakerOpen) == kPartResultMax,
               "a new PartResult needs its PageResult");
 inline PageResult ToPublic(PartResult result) { return static_cast<PageResult>(result); }
+
+static_assert(static_cast<uint8_t>(Pin::kHard) == kPinKindMax);
+inline Status RetentionOf(const CallOptions& options, Retention& out) {
+  const int64_t seconds = options.ttl.count();
+  if (seconds < 0 || seconds > int64_t{kTtlSecondsMax})
+    return {Code::kInvalidArgument, "ttl: below 0, or above 180 days"};
+  out = {.ttl_s = static_cast<uint32_t>(seconds),
+         .sliding = options.ttl_slides,
+         .pin = static_cast<PinKind>(options.pin)};
+  if (!IsLegal(out)) return {Code::kInvalidArgument, "ttl_slides: without a ttl"};
+  return {};
+}
 
 }  // namespace cistern

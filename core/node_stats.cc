@@ -21,6 +21,10 @@ void MergeStats(const NodeStats& shard, NodeStats& into) {
   into.cpu_seconds =
       std::max(into.cpu_seconds, shard.cpu_seconds);  // The process's, so shards tell the same figure.
   for (const auto& [name, value] : shard.counters) into.counters[name] += value;
+  into.runs.insert(into.runs.end(), shard.runs.begin(), shard.runs.end());
+  std::stable_sort(into.runs.begin(), into.runs.end(),
+                   [](const RunStats& a, const RunStats& b) { return a.uses > b.uses; });
+  if (into.runs.size() > kRunStatsMax) into.runs.resize(kRunStatsMax);
   for (const PeerStats& peer : shard.peers) {
     if (into.peers.size() >= kPeerStatsMax) break;
     into.peers.push_back(peer);

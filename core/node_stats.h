@@ -12,6 +12,15 @@ struct TierStats {
   uint64_t used_bytes = 0;
   uint64_t capacity_bytes = 0;
   uint64_t parts = 0;
+  std::string device{};  // What it is made of, where that can differ: "host stand-in", "cuda 0".
+};
+// A run of blocks and how lately it was used.
+struct RunStats {
+  std::string run;  // First 8 bytes of its key, hex.
+  uint32_t blocks = 0;
+  uint64_t uses = 0;
+  uint64_t idle_ms = 0;     // Since the last use.
+  std::string temperature;  // "hot", "warm" or "cold".
 };
 struct PeerStats {
   std::string peer;       // "client 5f3a..." or a node id
@@ -27,8 +36,10 @@ struct NodeStats {
   std::map<std::string, uint64_t>
       counters;                  // "collisions_rejected_total", "leases_live", "pinned_bytes", ...
   std::vector<PeerStats> peers;  // At most kPeerStatsMax.
+  std::vector<RunStats> runs;    // The most used ones, at most kRunStatsMax.
 };
 inline constexpr size_t kPeerStatsMax = 64;
+inline constexpr size_t kRunStatsMax = 32;
 
 // Adds up shards of one node.
 void MergeStats(const NodeStats& shard, NodeStats& into);

@@ -145,7 +145,9 @@ absl::StatusOr<NodeStats> FromWire(const proto::NodeStats& wire) {
   for (const proto::TierStats& tier : wire.tiers()) {
     if (tier.tier().empty() || !IsText(tier.tier(), kTierNameBytesMax))
       return Bad("stats: tier name is malformed");
-    stats.tiers.push_back({tier.tier(), tier.used_bytes(), tier.capacity_bytes(), tier.parts()});
+    if (!IsText(tier.device(), kPeerTextBytesMax)) return Bad("stats: device of a tier is malformed");
+    stats.tiers.push_back(
+        {tier.tier(), tier.used_bytes(), tier.capacity_bytes(), tier.parts(), tier.device()});
   }
   stats.hit_blocks = wire.hit_blocks();
   stats.miss_blocks = wire.miss_blocks();
@@ -165,6 +167,12 @@ absl::StatusOr<NodeStats> FromWire(const proto::NodeStats& wire) {
     }
     stats.peers.push_back({peer.peer(), peer.transport(), peer.device(), peer.memory(), peer.why()});
   }
+  if (static_cast<size_t>(wire.runs_size()) > kRunStatsMax) return Bad("stats: too many runs");
+  for (const proto::RunStats& run : wire.runs()) {
+    if (!IsText(run.run(), kPeerTextBytesMax) || !IsText(run.temperature(), kPeerTextBytesMax))
+      return Bad("stats: text of a run is malformed");
+    stats.runs.push_back({run.run(), run.blocks(), run.uses(), run.idle_ms(), run.temperature()});
+  }
   return stats;
 }
 
@@ -177,6 +185,7 @@ proto::NodeStats ToWire(const NodeStats& stats) {
     to.set_used_bytes(stats.tiers[i].used_bytes);
     to.set_capacity_bytes(stats.tiers[i].capacity_bytes);
     to.set_parts(stats.tiers[i].parts);
+    to.set_device(stats.tiers[i].device);
   }
   wire.set_hit_blocks(stats.hit_blocks);
   wire.set_miss_blocks(stats.miss_blocks);
@@ -194,6 +203,14 @@ proto::NodeStats ToWire(const NodeStats& stats) {
     to.set_device(peer.device);
     to.set_memory(peer.memory);
     to.set_why(peer.why);
+  }
+  for (size_t i = 0; i < std::min(stats.runs.size(), kRunStatsMax); ++i) {
+    proto::RunStats& to = *wire.add_runs();
+    to.set_run(stats.runs[i].run);
+    to.set_blocks(stats.runs[i].blocks);
+    to.set_uses(stats.runs[i].uses);
+    to.set_idle_ms(stats.runs[i].idle_ms);
+    to.set_temperature(stats.runs[i].temperature);
   }
   return wire;
 }

@@ -36,6 +36,8 @@ bool IsKnown(FrameType type) {
     case FrameType::kStatsReply:
     case FrameType::kDrop:
     case FrameType::kDropReply:
+    case FrameType::kQuota:
+    case FrameType::kQuotaReply:
     case FrameType::kError:
       return true;
   }

@@ -63,7 +63,9 @@ enum class FrameType : uint8_t {
   kStatsReply = 31,
   kDrop = 32,
   kDropReply = 33,  // Admin: drop parts by key, or all.
-  kError = 40,      // Answer to a request that could not be handled at all: body is ErrorBody.
+  kQuota = 34,
+  kQuotaReply = 35,  // Admin: what a tenant may have; all tenants' figures.
+  kError = 40,       // Answer to a request that could not be handled at all: body is ErrorBody.
 };
 enum FrameFlag : uint16_t {
   kFlagInline = 1,      // PLAN: send the parts' bytes with the reply (paths without one-sided reads).

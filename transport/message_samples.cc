@@ -71,6 +71,7 @@ void Make(Random& random, ChainRequest& m) {
   m.coord_bytes.clear();
   m.tail_parts = 0;
   m.junction = false;
+  m.retention = {};
 }
 // With what may follow (F61): as layouts of several groups use it.
 void MakeExtended(Random& random, ChainRequest& m) {
@@ -79,6 +80,32 @@ void MakeExtended(Random& random, ChainRequest& m) {
   if (random.Chance(0.5)) return;
   for (size_t i = 0; i < m.coords.size(); ++i) m.coord_bytes.push_back(R32(random));
   if (m.blocks.size() == 1) m.tail_parts = static_cast<uint32_t>(random.Below(9));
+}
+void Make(Random& random, Retention& m) {
+  m.ttl_s = static_cast<uint32_t>(random.Below(kTtlSecondsMax + 1));
+  m.sliding = m.ttl_s > 0 && random.Chance(0.5);
+  m.pin = static_cast<PinKind>(random.Below(kPinKindMax + 1));
+}
+void MakeRetained(Random& random, ChainRequest& m) {
+  MakeExtended(random, m);
+  Make(random, m.retention);
+}
+void Make(Random& random, QuotaLimits& m) {
+  m = {.quota_bytes = random.Next(), .floor_bytes = random.Next(), .reject_when_full = random.Chance(0.5)};
+  Make(random, m.retention);
+}
+void Make(Random& random, QuotaRequest& m) {
+  m.tenant.assign(random.Below(9), 'q');
+  Make(random, m.limits);
+}
+void Make(Random& random, QuotaReply& m) {
+  m.rows.resize(random.Below(4));
+  for (QuotaReply::Row& row : m.rows) {
+    row.tenant.assign(random.Below(9), 'r');
+    Make(random, row.limits);
+    row.used_bytes = random.Next();
+    row.rejected_bytes = random.Next();
+  }
 }
 void Make(Random& random, ReplyDetail& m, uint32_t blocks) {
   m.tails.clear();
@@ -230,6 +257,9 @@ std::vector<MessageKind> AllMessageKinds() {
           Kind<NoteRequest>("note"),
           Kind<AgreeRequest>("agree"),
           Kind<AgreeReply>("agree_reply"),
+          Kind<QuotaRequest>("quota"),
+          Kind<QuotaReply>("quota_reply"),
+          Kind<ChainRequest>("chain_request", "chain_request++", MakeRetained),
           Extended<ChainRequest>("chain_request", "chain_request+"),
           Extended<LookupReply>("lookup_reply", "lookup_reply+"),
           Extended<PlanReply>("plan_reply", "plan_reply+")};

@@ -9,6 +9,7 @@
 #include "core/ids.h"
 #include "core/miss_reason.h"
 #include "core/part.h"
+#include "core/retention.h"
 #include "transport/frame.h"
 
 // Bodies of the frames: structs with an Encode (appends to `out`) and a Decode that checks every length and
@@ -91,6 +92,9 @@ struct ChainRequest {
   uint32_t tail_parts =
       0;  // Not 0: about the tail at the end of the one block named, whole with so many parts.
   bool junction = false;  // OFFER of a tail: prompts go on differently from here.
+  // OFFER: how long the parts are wanted; plain: as the tenant's limits say. Behind the fields above, and
+  // only to nodes of this version: earlier ones refuse it.
+  Retention retention{};
   uint32_t BytesOf(size_t coord) const { return coord_bytes.empty() ? part_bytes : coord_bytes[coord]; }
   uint64_t BlockBytes() const;
   void Encode(Bytes& out) const;
@@ -198,6 +202,33 @@ struct DropRequest {
 struct DropReply {
   uint64_t dropped_parts = 0;
   uint64_t kept_parts = 0;  // Leased or being written.
+  void Encode(Bytes& out) const;
+  absl::Status Decode(ByteView body);
+};
+inline constexpr size_t kTenantNameBytesMax = 257;  // TENANT, or TENANT/NAMESPACE.
+inline constexpr uint32_t kTenantsPerReplyMax = 1024;
+struct QuotaLimits {
+  uint64_t quota_bytes = 0;  // In RAM of the shard; 0: no limit.
+  uint64_t floor_bytes = 0;  // Others take nothing from it below this.
+  bool reject_when_full = false;
+  Retention retention{};  // Of puts that name none.
+  friend bool operator==(const QuotaLimits&, const QuotaLimits&) = default;
+};
+// Sets a tenant's limits; without a tenant only asks.
+struct QuotaRequest {
+  std::string tenant{};
+  QuotaLimits limits{};
+  void Encode(Bytes& out) const;
+  absl::Status Decode(ByteView body);
+};
+struct QuotaReply {
+  struct Row {
+    std::string tenant{};
+    QuotaLimits limits{};
+    uint64_t used_bytes = 0, pinned_bytes = 0;
+    uint64_t evicted_parts = 0, evicted_bytes = 0, rejected_parts = 0, rejected_bytes = 0;
+  };
+  std::vector<Row> rows;
   void Encode(Bytes& out) const;
   absl::Status Decode(ByteView body);
 };

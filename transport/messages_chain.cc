@@ -67,10 +67,15 @@ void GetExtension(WireReader& r, ChainRequest& request) {
   request.coord_bytes.clear();
   request.tail_parts = 0;
   request.junction = false;
+  request.retention = {};
   if (!r.ok() || r.left() == 0) return;
   r.GetRecords("coord_bytes", kCoordsPerRequestMax, request.coord_bytes);
   request.tail_parts = r.Get<uint32_t>("tail_parts");
   request.junction = r.GetBool("junction");
+  if (r.ok() && r.left() > 0) {
+    GetRetention(r, request.retention);
+    if (r.ok() && request.retention.IsPlain()) r.Fail("retention", "one that says nothing");
+  }
   if (!r.ok()) return;
   if (!request.coord_bytes.empty() && request.coord_bytes.size() != request.coords.size()) {
     r.Fail("coord_bytes",
@@ -80,7 +85,8 @@ void GetExtension(WireReader& r, ChainRequest& request) {
     r.Fail("coord_bytes", "more sizes than kPartSizesPerRequestMax");
   if (request.tail_parts > kCoordsPerRequestMax) r.Fail("tail_parts", "above kCoordsPerRequestMax");
   if (request.tail_parts != 0 && request.blocks.size() != 1) r.Fail("tail_parts", "a tail has one block");
-  if (request.coord_bytes.empty() && request.tail_parts == 0 && !request.junction) {
+  if (request.coord_bytes.empty() && request.tail_parts == 0 && !request.junction &&
+      request.retention.IsPlain()) {
     r.Fail("coord_bytes", "an extension that says nothing");
   }
 }
@@ -121,10 +127,11 @@ void ChainRequest::Encode(Bytes& out) const {
   for (const PartCoord& coord : coords) w.Put(coord.Packed());
   w.PutRecords(runs);
   w.PutRecords(blocks);
-  if (coord_bytes.empty() && tail_parts == 0 && !junction) return;
+  if (coord_bytes.empty() && tail_parts == 0 && !junction && retention.IsPlain()) return;
   w.PutRecords(coord_bytes);
   w.Put(tail_parts);
   w.PutBool(junction);
+  if (!retention.IsPlain()) PutRetention(w, retention);
 }
 
 uint64_t ChainRequest::BlockBytes() const {

@@ -34,6 +34,8 @@ TEST(Messages, ComeBackAsTheyWereSent) {
   }
 }
 
+constexpr int kExtensionsMax = 2;  // Of one message: a chain request has sizes and tails, then retention.
+
 TEST(Messages, S13_AreRefusedWhenCutAtAnyByteOrWithBytesBehind) {
   for (const MessageKind& kind : AllMessageKinds()) {
     for (uint64_t seed = 1; seed <= 10; ++seed) {
@@ -43,9 +45,9 @@ TEST(Messages, S13_AreRefusedWhenCutAtAnyByteOrWithBytesBehind) {
       int whole_cuts = 0;
       for (size_t bytes = 0; bytes < body.size(); ++bytes) {
         const absl::StatusOr<Bytes> cut = kind.decode_and_encode(ByteView(body.data(), bytes));
-        if (cut.ok()) {  // Without its extension it is another message, as older releases write it.
+        if (cut.ok()) {  // Without its extensions it is another message, as older releases write it.
           ASSERT_EQ(*cut, Bytes(body.begin(), body.begin() + static_cast<ptrdiff_t>(bytes)));
-          ASSERT_EQ(whole_cuts++, 0) << bytes;
+          ASSERT_LE(++whole_cuts, kExtensionsMax) << bytes;
           continue;
         }
         ASSERT_EQ(cut.status().code(), absl::StatusCode::kInvalidArgument) << bytes;

@@ -12,6 +12,7 @@
 #include "core/bytes.h"
 #include "core/ids.h"
 #include "core/part.h"
+#include "core/retention.h"
 #include "transport/messages.h"
 
 namespace cistern {
@@ -107,5 +108,7 @@ class WireReader {
   bool ok_ = true;
   std::string error_;
 };
+
+void GetRetention(WireReader& r, Retention& retention);
 
 }  // namespace cistern

@@ -25,6 +25,9 @@ static_assert(offsetof(PutRequest::Part, window_offset) == 8 && offsetof(PutRequ
 static_assert(sizeof(BlockHash) == 32 && std::is_trivially_copyable_v<BlockHash>);
 static_assert(sizeof(PartResult) == 1);
 
+class WireWriter;
+void PutRetention(WireWriter& w, const Retention& retention);
+
 // Appends little-endian fields to a body. Lives for one Encode; one thread.
 class WireWriter {
  public:

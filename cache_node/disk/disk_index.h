@@ -24,8 +24,10 @@ struct DiskEntry {
   uint16_t page = 0;    // Of the record.
   uint16_t layout = 0;  // Into DiskIndex's layouts.
   bool durable = false;
-  uint8_t uses = 0;  // Reads since it was written here, at most kDiskUsesMax.
+  uint8_t uses = 0;        // Reads since it was written here, at most kDiskUsesMax.
+  uint16_t retention = 0;  // RetentionFlags.
 };
+static_assert(sizeof(DiskEntry) == 32);
 inline constexpr uint8_t kDiskUsesMax = 3;
 
 // Finds parts on disk by (hash, coord): 47 to 94 bytes a part. Owner: DiskTier. Thread: the shard's.

@@ -161,6 +161,7 @@ DiskLog::Appended DiskLog::Append(RecordHeader& header, absl::Span<const std::by
     entry.data_at = (header.page + 1) * kPageBytes + part.at;
     entry.length = part.length;
     entry.layout = layout;
+    entry.retention = header.retention;
     SetEntry(header.block.hash, part.coord, entry, header.tail);
     counters_.appended_bytes += part.length;
   }
@@ -252,6 +253,19 @@ uint64_t DiskLog::DropBlocks(absl::Span<const BlockHash> blocks) {
     if (any) drops_waiting_.push_back(hash);
   }
   return dropped;
+}
+
+// No record says so: the manifest's row is gone, and a part that has an end but no row has ended.
+uint64_t DiskLog::Expire(const BlockHash& hash) {
+  uint64_t expired = 0;
+  for (const uint32_t coord : coords_seen_) {
+    const DiskEntry* entry = index_.Find(hash, PartCoord::Unpack(coord));
+    if (entry == nullptr || (entry->retention & kRetentionTimed) == 0) continue;
+    EraseEntry(hash, PartCoord::Unpack(coord), *entry);
+    ++expired;
+  }
+  counters_.expired_parts += expired;
+  return expired;
 }
 
 uint64_t DiskLog::DropAll() {

@@ -41,12 +41,14 @@ struct DiskLogOptions {
 };
 
 struct DiskLogCounters {
-  uint64_t durable_parts = 0;   // Gauge.
-  uint64_t durable_bytes = 0;   // Gauge.
-  uint64_t appended_bytes = 0;  // Part bytes taken from callers.
-  uint64_t copied_bytes = 0;    // Part bytes written again by reclaim.
-  uint64_t lost_parts = 0;      // Taken, and not durable because a write failed.
-  uint64_t evicted_parts = 0;   // Left with their extent.
+  uint64_t durable_parts = 0;       // Gauge.
+  uint64_t durable_bytes = 0;       // Gauge.
+  uint64_t appended_bytes = 0;      // Part bytes taken from callers.
+  uint64_t copied_bytes = 0;        // Part bytes written again by reclaim.
+  uint64_t lost_parts = 0;          // Taken, and not durable because a write failed.
+  uint64_t evicted_parts = 0;       // Left with their extent.
+  uint64_t expired_parts = 0;       // Their time to live ended.
+  uint64_t pins_evicted_parts = 0;  // Part of evicted_parts: pinned, and more than an extent may carry on.
   uint64_t reclaimed_extents = 0;
   uint64_t write_errors = 0;
   uint64_t read_errors = 0;
@@ -107,6 +109,8 @@ class DiskLog {
   // Gone at once for whoever looks; on disk a few milliseconds later.
   uint64_t DropBlocks(absl::Span<const BlockHash> blocks);
   uint64_t DropAll();
+  // The block's time has ended: its parts that have one leave the index.
+  uint64_t Expire(const BlockHash& hash);
 
   bool Poll();
   Nanos NextWake() const;

@@ -154,8 +154,11 @@ void DiskLog::PlanCopies(std::vector<FooterEntry> entries) {
     if (!drop) {
       const DiskEntry* entry = index_.Find(place.block.hash, place.coord);
       if (!IsAt(entry, job_file_, place)) continue;
-      if ((entry->uses == 0 && !copy_all_) || bytes + place.length > kCopyBytesMax - kRecordBytesMax) {
+      const bool pinned = PinOf(entry->retention) != PinKind::kNone;
+      if ((entry->uses == 0 && !copy_all_ && !pinned) ||
+          bytes + place.length > kCopyBytesMax - kRecordBytesMax) {
         ++counters_.evicted_parts;
+        counters_.pins_evicted_parts += pinned;
         EraseEntry(place.block.hash, place.coord, *entry);
         continue;
       }
@@ -247,6 +250,7 @@ bool DiskLog::CopyRecord(const Copy& copy) {
   wanted.layout = header->layout;
   wanted.depth = header->depth;
   wanted.tail = header->tail;
+  wanted.retention = header->retention;
   bool damaged = false;
   if (!writer_->Append(wanted, data, damaged)) return damaged;
   for (const RecordHeader::Part& part : wanted.parts) {

@@ -151,7 +151,10 @@ PartResult DiskTier::Land(const WantKey& key, WantedPart& want, const std::byte*
     return PartResult::kCorrupt;
   }
   const uint32_t tick = RamTier::TickOf(clock_.Now());
-  if (const PartResult reserved = ram_->Reserve(part->length, tick, slot); reserved != PartResult::kOk) {
+  HolderId holder = 0;
+  if (!HolderFor(key.hash, header->retention, holder)) return PartResult::kMiss;  // Its time has ended.
+  if (const PartResult reserved = ram_->Reserve(part->length, tick, slot, holder);
+      reserved != PartResult::kOk) {
     slot = kNoSlot;
     return reserved;
   }
@@ -167,6 +170,7 @@ PartResult DiskTier::Land(const WantKey& key, WantedPart& want, const std::byte*
     slot = kNoSlot;
     return published;
   }
+  if (holder != 0) SetEnd(slot, tick);
   ++counters_.staged_parts;
   counters_.staged_bytes += part->length;
   log_->Used(key.hash, coord);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ctime>
 #include <utility>
 
 #include "core/check.h"
@@ -35,7 +36,11 @@ DiskTier::DiskTier(DiskTierOptions options, std::unique_ptr<Disk> disk, std::uni
       manifest_(std::move(manifest)),
       disk_(std::move(disk)),
       budget_bytes_(static_cast<double>(options_.daily_write_bytes) * kBudgetBurstSeconds / 86400),
-      budget_at_(clock.Now()) {}
+      budget_at_(clock.Now()) {
+  const int64_t unix_now = options_.unix_now ? options_.unix_now() : ::time(nullptr);
+  unix_base_ = unix_now - clock.Now() / kSecond;
+  book_.emplace(*manifest_, UnixNow());
+}
 
 DiskTier::~DiskTier() {
   if (ram_ != nullptr) ram_->SetEvictionHook(nullptr);
@@ -53,6 +58,10 @@ PartResult DiskTier::Judge(const BlockKey& block, PartCoord coord, const LayoutI
   if (entry == nullptr) return PartResult::kMiss;
   if (entry->fingerprint != block.fingerprint) {
     ++counters_.collisions;
+    return PartResult::kMiss;
+  }
+  if ((entry->retention & kRetentionTimed) != 0 && !book_->IsLive(block.hash, UnixNow())) {
+    ram_->NoteExpired(block.hash);
     return PartResult::kMiss;
   }
   return entry->length == part_bytes && log_->IsLayout(*entry, layout) ? PartResult::kOk
@@ -106,6 +115,7 @@ DiskTier::Stored DiskTier::StoreBlock(absl::Span<const SlotId> slots, uint32_t d
   RecordHeader header;
   std::vector<const std::byte*> data;
   uint64_t bytes = 0;
+  SlotId first = kNoSlot;  // Of the record.
   taken = 0;
   header.block = {.hash = HashOf(slots[0]), .fingerprint = ram_->trailer(slots[0]).fingerprint};
   header.depth = depth;
@@ -116,22 +126,29 @@ DiskTier::Stored DiskTier::StoreBlock(absl::Span<const SlotId> slots, uint32_t d
     const bool full = header.parts.size() == kPartsPerRecordMax || at + record.length > kRecordPayloadMax;
     const bool visible = record.state() == SlotState::kVisible;  // Else dropped while it waited.
     const TailMark tail = visible ? ram_->TailMarkOf(slot) : header.tail;
-    if (!header.parts.empty() && (full || tail != header.tail)) break;
+    const uint16_t retention = visible ? RetentionFlags(ram_->HolderOf(slot).retention) : header.retention;
+    if (!header.parts.empty() && (full || tail != header.tail || retention != header.retention)) break;
     ++taken;
     if (!visible) continue;
     header.tail = tail;
     header.layout = ram_->LayoutOf(slot);
     if (IsStored(slot)) continue;
+    header.retention = retention;
+    if (first == kNoSlot) first = slot;
     header.parts.push_back({.coord = coord, .at = at, .length = record.length, .crc = record.crc});
     data.push_back(ram_->data(slot));
     bytes += record.length;
   }
   if (header.parts.empty()) return Stored::kDone;
+  // The end first: parts whose row is not there have ended.
+  if ((header.retention & kRetentionTimed) != 0 && !WriteEnd(first))
+    return Drop(counters_.dropped_retention, header.parts.size()), Stored::kDone;
   if (!TakeBudget(bytes + kPageBytes))
     return Drop(counters_.dropped_budget, header.parts.size()), Stored::kDone;
   switch (log_->Append(header, data)) {
     case DiskLog::Appended::kOk:
       counters_.stored_parts += header.parts.size();
+      turn_bytes_ += bytes;
       break;
     case DiskLog::Appended::kNoRoom:
       budget_bytes_ += static_cast<double>(bytes + kPageBytes);
@@ -149,6 +166,8 @@ DiskTier::Stored DiskTier::StoreBlock(absl::Span<const SlotId> slots, uint32_t d
 void DiskTier::Published(absl::Span<const SlotId> slots, absl::Span<const uint32_t> depths) {
   if (!options_.write_through || stopping_) return;
   for (size_t from = 0; from < slots.size();) {
+    // Much waits for its turn only: rather a late hit than parts that are not on disk (F42).
+    if (waiting_bytes_ > backlog_bytes_ / 2 && !blocked_) DrainWaiting(UINT64_MAX);
     size_t to = from + 1;
     const BlockHash hash = HashOf(slots[from]);
     while (to < slots.size() && HashOf(slots[to]) == hash) ++to;
@@ -156,9 +175,12 @@ void DiskTier::Published(absl::Span<const SlotId> slots, absl::Span<const uint32
       size_t taken = 0;
       const auto block = slots.subspan(from, to - from);
       // What came before goes first, so the log keeps the order of arrival.
-      if (waiting_.empty() && StoreBlock(block, depths[from], taken) == Stored::kDone) {
-        from += taken;
-        continue;
+      if (waiting_.empty() && turn_bytes_ < kStoreBytesPerTurn) {
+        blocked_ = StoreBlock(block, depths[from], taken) == Stored::kNoRoom;
+        if (!blocked_) {
+          from += taken;
+          continue;
+        }
       }
       const SlotId slot = slots[from];
       const uint32_t length = ram_->record(slot).length;
@@ -173,9 +195,11 @@ void DiskTier::Published(absl::Span<const SlotId> slots, absl::Span<const uint32
   }
 }
 
-void DiskTier::DrainWaiting() {
+// In turns, so that hits do not wait for it: until so many bytes were stored in this one.
+void DiskTier::DrainWaiting(uint64_t turn_bytes_max) {
   std::vector<SlotId> block;
-  while (!waiting_.empty()) {
+  blocked_ = false;
+  while (!waiting_.empty() && turn_bytes_ < turn_bytes_max) {
     block.clear();
     const BlockHash hash = HashOf(waiting_.front().slot);
     for (const Waiting& one : waiting_) {
@@ -183,7 +207,8 @@ void DiskTier::DrainWaiting() {
       block.push_back(one.slot);
     }
     size_t taken = 0;
-    if (StoreBlock(block, waiting_.front().depth, taken) == Stored::kNoRoom) return;
+    blocked_ = StoreBlock(block, waiting_.front().depth, taken) == Stored::kNoRoom;
+    if (blocked_) return;
     for (size_t i = 0; i < taken; ++i) {
       waiting_bytes_ -= ram_->record(waiting_.front().slot).length;
       ram_->Unlease(waiting_.front().slot);
@@ -211,11 +236,13 @@ void DiskTier::Evicting(absl::Span<const SlotId> slots) {
 
 bool DiskTier::Poll() {
   bool any = log_->Poll();
+  turn_bytes_ = 0;
   if (!waiting_.empty()) {
     const size_t before = waiting_.size();
-    DrainWaiting();
+    DrainWaiting(kStoreBytesPerTurn);
     any |= waiting_.size() != before;
   }
+  SweepExpired();
   PumpReads();
   return any || !ready_.empty();
 }
@@ -223,7 +250,7 @@ bool DiskTier::Poll() {
 Nanos DiskTier::NextWake() const {
   if (!ready_.empty()) return 0;
   // Room in the log comes with the end of a write, which wakes; or with time, where reclaim is behind.
-  const Nanos waiting = waiting_.empty() ? kNever : clock_.Now() + kMillisecond;
+  const Nanos waiting = waiting_.empty() ? kNever : blocked_ ? clock_.Now() + kMillisecond : 0;
   return std::min(log_->NextWake(), waiting);
 }
 
@@ -271,6 +298,7 @@ void DiskTier::AddStats(NodeStats& stats) const {
   out["offload_dropped_backlog_total"] = counters_.dropped_backlog;
   out["offload_dropped_degraded_total"] = counters_.dropped_degraded;
   out["offload_dropped_budget_total"] = counters_.dropped_budget;
+  out["offload_dropped_retention_total"] = counters_.dropped_retention;
   out["offload_dropped_damaged_total"] = counters_.dropped_damaged;
   out["nvme_lost_parts_total"] = log.lost_parts;
   out["nvme_staged_parts_total"] = counters_.staged_parts;
@@ -279,6 +307,9 @@ void DiskTier::AddStats(NodeStats& stats) const {
   out["nvme_stage_failed_parts_total"] = counters_.stage_failed_parts;
   out["nvme_collisions_rejected_total"] = counters_.collisions;
   out["nvme_evicted_parts_total"] = log.evicted_parts;
+  out["nvme_expired_parts_total"] = log.expired_parts;
+  out["nvme_pins_evicted_parts_total"] = log.pins_evicted_parts;
+  out["nvme_timed_blocks"] = book_->size();
   out["nvme_reclaimed_extents_total"] = log.reclaimed_extents;
   out["nvme_write_errors_total"] = log.write_errors;
   out["nvme_read_errors_total"] = log.read_errors;

@@ -2,11 +2,14 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "cache_node/disk/disk_log.h"
+#include "cache_node/disk/retention_book.h"
 #include "cache_node/ram_tier.h"
 #include "core/node_stats.h"
 
@@ -16,12 +19,14 @@ inline constexpr uint32_t kReadBuffers = DiskLog::kReadMemoryBytes / kRecordByte
 inline constexpr uint32_t kStageReadBytes = 1u << 20;  // Neighbours on disk are read together up to this.
 inline constexpr uint32_t kStageGroupsMax = 1024;
 inline constexpr size_t kStageWantsMax = 262144;
-inline constexpr uint64_t kBacklogBytesMax = 64u << 20;  // Of parts that wait in RAM for room in the log.
+inline constexpr uint64_t kStoreBytesPerTurn = 512u << 10;  // Copied into the log; a hit waits so long.
+inline constexpr uint64_t kBacklogBytesMax = 64u << 20;     // Of parts that wait in RAM for room in the log.
 
 struct DiskTierOptions {
-  bool write_through = true;       // False: parts are written when RAM has no more room for them.
-  uint64_t daily_write_bytes = 0;  // Of the device (endurance); 0: no limit.
-  bool manifest_rebuilt = false;   // For the counter.
+  bool write_through = true;          // False: parts are written when RAM has no more room for them.
+  uint64_t daily_write_bytes = 0;     // Of the device (endurance); 0: no limit.
+  bool manifest_rebuilt = false;      // For the counter.
+  std::function<int64_t()> unix_now;  // Wall clock, asked once at the start; null: the system's.
   DiskLogOptions log;
 };
 
@@ -30,11 +35,12 @@ struct DiskTierCounters {
   uint64_t stored_parts = 0;
   uint64_t demoted_parts = 0;  // Part of stored_parts: at their eviction from RAM.
   uint64_t offload_dropped_parts =
-      0;                         // Should have been written and were not (F42): the sum of the next four.
+      0;                         // Should have been written and were not (F42): the sum of the next five.
   uint64_t dropped_backlog = 0;  // The log was behind.
   uint64_t dropped_degraded = 0;
   uint64_t dropped_budget = 0;
-  uint64_t dropped_damaged = 0;  // Their bytes in RAM had changed.
+  uint64_t dropped_retention = 0;  // kTimedBlocksMax blocks have a time to live already.
+  uint64_t dropped_damaged = 0;    // Their bytes in RAM had changed.
   uint64_t staged_parts = 0;
   uint64_t staged_bytes = 0;
   uint64_t stage_reads = 0;         // Reads of the disk for them.
@@ -68,7 +74,7 @@ class DiskTier {
   // blocks.
   void Published(absl::Span<const SlotId> slots, absl::Span<const uint32_t> depths);
   // Puts would have to wait for the log: whoever can hold them back should.
-  bool IsBehind() const { return !waiting_.empty() && !log_->degraded(); }
+  bool IsBehind() const { return blocked_ && !waiting_.empty() && !log_->degraded(); }
 
   // --- staging
   // A group of parts that one plan waits for; 0: kStageGroupsMax groups are open.
@@ -82,6 +88,13 @@ class DiskTier {
   void CloseGroup(uint64_t group);
   // A group whose parts are all in RAM, or have failed. Its held slots are leased, now for the caller.
   bool TakeReady(uint64_t& group, std::vector<SlotId>& held);
+
+  // --- retention
+  // A part with a time to live was used in RAM.
+  void Touched(SlotId slot);
+  // A block that is on disk and has a time to live is wanted for longer.
+  void Retain(const BlockHash& block, const Retention& retention);
+  Manifest& manifest() { return *manifest_; }
 
   uint64_t DropBlocks(absl::Span<const BlockHash> blocks) { return log_->DropBlocks(blocks); }
   uint64_t DropAll() { return log_->DropAll(); }
@@ -138,8 +151,15 @@ class DiskTier {
   Stored StoreBlock(absl::Span<const SlotId> slots, uint32_t depth, size_t& taken);
   void Evicting(absl::Span<const SlotId> slots);
   bool TakeBudget(uint64_t bytes);
-  void DrainWaiting();
+  void DrainWaiting(uint64_t turn_bytes_max);
   void Drop(uint64_t& reason, uint64_t parts);
+  // disk_retention.cc
+  uint32_t UnixNow() const;
+  uint32_t UnixEndOf(SlotId slot) const;
+  bool WriteEnd(SlotId slot);
+  bool HolderFor(const BlockHash& block, uint16_t flags, HolderId& holder) const;
+  void SetEnd(SlotId slot, uint32_t tick);
+  void SweepExpired();
   BlockHash HashOf(SlotId slot) const;
   bool IsStored(SlotId slot);
 
@@ -157,11 +177,16 @@ class DiskTier {
   std::unique_ptr<DiskLog> log_;  // Destroyed last of the three: the disk may still move its memory.
   std::unique_ptr<Manifest> manifest_;
   std::unique_ptr<Disk> disk_;
+  std::optional<RetentionBook> book_;  // Over manifest_.
+  int64_t unix_base_ = 0;              // Wall clock at the boot clock's 0, as it was at the start (F46).
+  Nanos sweep_at_ = 0;
   RamTier* ram_ = nullptr;
   DiskTierCounters counters_;
 
   std::deque<Waiting> waiting_;  // Leased slots, oldest first.
   uint64_t waiting_bytes_ = 0;
+  bool blocked_ = false;     // The log had no room when it was last asked.
+  uint64_t turn_bytes_ = 0;  // Stored since the last Poll.
   uint64_t backlog_bytes_ = 0;
   double budget_bytes_ = 0;
   Nanos budget_at_ = 0;

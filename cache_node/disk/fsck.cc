@@ -249,6 +249,22 @@ absl::StatusOr<FsckReport> CheckDataFolder(const std::string& dir) {
   const int lock = ::open((dir + "/lock").c_str(), O_RDWR | O_CLOEXEC);
   const bool online = lock >= 0 && ::flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   absl::StatusOr<FsckReport> report = Checker(dir, online).Run();
+  // Further shards have folders of their own inside.
+  for (int shard = 1; report.ok(); ++shard) {
+    const std::string name = absl::StrCat("shard-", shard);
+    if (!std::filesystem::is_directory(absl::StrCat(dir, "/", name), ignored)) break;
+    absl::StatusOr<FsckReport> more = Checker(absl::StrCat(dir, "/", name), online).Run();
+    if (!more.ok()) {
+      report = std::move(more);
+      break;
+    }
+    report->parts += more->parts;
+    report->extents += more->extents;
+    report->open_extents += more->open_extents;
+    report->problem_count += more->problem_count;
+    for (FsckProblem& problem : more->problems)
+      report->problems.push_back({std::move(problem.kind), absl::StrCat(name, "/", problem.where)});
+  }
   if (lock >= 0) ::close(lock);
   return report;
 }

@@ -17,8 +17,8 @@ namespace cistern {
 // `ldb`.
 //   settings          "format=1 shards=1"
 //   extent/0000002a   "sealed life=17 data_end=66977792 records=3271"
-//   layout/<hex>      "1"
-// Pins, TTLs and quotas will stand beside them (pin/, ttl/, quota/) once nodes have them.
+//   ttl/<block>       "expires=1800000300 ttl=300 sliding=1" (RetentionBook)
+//   quota/<tenant>    "quota=67108864 floor=0 reject=0 ttl=0 sliding=0 pin=0"
 using ManifestValues = std::map<std::string, std::string>;
 using ManifestChanges = std::map<std::string, std::optional<std::string>>;  // Without value: the key goes.
 

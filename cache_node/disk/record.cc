@@ -14,6 +14,7 @@ constexpr uint32_t kExtentMagic = 0x58545343;   // "CSTX"
 constexpr uint32_t kRecordMagic = 0x52545343;   // "CSTR"
 constexpr uint32_t kTrailerMagic = 0x46545343;  // "CSTF"
 constexpr uint32_t kCrcAt = kPageBytes - 4;     // Every page's last word is the CRC of the rest.
+constexpr uint32_t kRetentionAt = 124;
 constexpr uint32_t kPartTableAt = 128;
 constexpr uint32_t kPartRowBytes = 16;
 static_assert(kPartTableAt + kPartsPerRecordMax * kPartRowBytes <= kCrcAt);
@@ -119,6 +120,7 @@ void EncodeRecordHeader(const RecordHeader& header, std::byte* page) {
   out.Put<uint32_t>(header.depth);
   out.Put<uint32_t>(static_cast<uint32_t>(header.parts.size()));
   out.Put<uint32_t>(header.tail.Packed());
+  StoreLe<uint16_t>(page + kRetentionAt, header.retention);
   Cursor rows(page + kPartTableAt);
   for (const RecordHeader::Part& part : header.parts) {
     rows.Put<uint32_t>(part.coord.Packed());
@@ -150,6 +152,7 @@ absl::StatusOr<RecordHeader> DecodeRecordHeader(const std::byte* page) {
   if (count > kPartsPerRecordMax)
     return absl::DataLossError(absl::StrCat("record header: ", count, " parts"));
   header.tail = TailMark::Unpack(in.Take<uint32_t>());
+  header.retention = LoadLe<uint16_t>(page + kRetentionAt);
   View rows(page + kPartTableAt);
   uint64_t end = 0;
   for (uint32_t i = 0; i < count; ++i) {
@@ -188,7 +191,7 @@ void EncodeFooter(FooterTrailer trailer, absl::Span<const FooterEntry> entries, 
   Cursor rows(out);
   for (const FooterEntry& entry : entries) {
     rows.Put<uint16_t>(static_cast<uint16_t>(entry.kind));
-    rows.Put<uint16_t>(0);
+    rows.Put<uint16_t>(entry.retention);
     rows.Put<uint32_t>(entry.coord.Packed());
     rows.Put<uint64_t>(entry.block.fingerprint);
     rows.Put(entry.block.hash.bytes);
@@ -244,7 +247,7 @@ absl::StatusOr<std::vector<FooterEntry>> DecodeFooterEntries(const FooterTrailer
   View in(bytes);
   for (FooterEntry& entry : entries) {
     const auto kind = in.Take<uint16_t>();
-    in.Take<uint16_t>();
+    entry.retention = in.Take<uint16_t>();
     entry.coord = PartCoord::Unpack(in.Take<uint32_t>());
     entry.block.fingerprint = in.Take<uint64_t>();
     in.Take(entry.block.hash.bytes);
@@ -275,6 +278,7 @@ void AppendEntries(const RecordHeader& header, std::vector<FooterEntry>& entries
   entry.page = header.page;
   entry.depth = header.depth;
   entry.tail = header.tail;
+  entry.retention = header.retention;
   if (header.parts.empty()) entry.data_at = data, entries.push_back(entry);  // kDropAll has no payload.
   for (const RecordHeader::Part& part : header.parts) {
     entry.coord = part.coord;

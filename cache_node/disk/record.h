@@ -10,6 +10,7 @@
 #include "cache_node/tail_mark.h"
 #include "core/ids.h"
 #include "core/part.h"
+#include "core/retention.h"
 
 // What stands in an extent (docs/disk_format.md): a header page, records one behind the other, and, once
 // sealed, entries and a trailer page at its end. All integers little-endian. Every page carries a CRC-32C of
@@ -32,6 +33,17 @@ constexpr uint64_t GenerationOf(uint64_t life, uint32_t page) { return life << 1
 
 constexpr uint32_t RoundUpTo(uint32_t value, uint32_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
+}
+
+// What extents say of a record's retention: that it has an end, which the manifest knows, and its pin.
+inline constexpr uint16_t kRetentionTimed = 1;
+constexpr uint16_t RetentionFlags(const Retention& retention) {
+  return static_cast<uint16_t>((retention.ttl_s > 0 ? kRetentionTimed : 0) |
+                               static_cast<uint16_t>(retention.pin) << 1);
+}
+// Anything but the known pins is none.
+constexpr PinKind PinOf(uint16_t flags) {
+  return (flags >> 1) <= kPinKindMax ? static_cast<PinKind>(flags >> 1) : PinKind::kNone;
 }
 
 // One use of an extent, from its opening until it is free again. Every page of a record names it, so that
@@ -73,8 +85,9 @@ struct RecordHeader {
   ExtentUse use;      // Life and page together are the record's generation: later is greater.
   BlockKey block;
   LayoutId layout;
-  uint32_t depth = 0;  // Of the block in its chain, 0 where it was not known.
-  TailMark tail;       // All parts of a record are of the block, or all of the tail behind it.
+  uint32_t depth = 0;      // Of the block in its chain, 0 where it was not known.
+  TailMark tail;           // All parts of a record are of the block, or all of the tail behind it.
+  uint16_t retention = 0;  // RetentionFlags, of all parts.
   std::vector<Part> parts;
 
   uint32_t PayloadBytes() const { return parts.empty() ? 0 : parts.back().at + parts.back().length; }
@@ -98,6 +111,7 @@ struct FooterEntry {
   uint32_t crc = 0;
   uint32_t depth = 0;
   TailMark tail;
+  uint16_t retention = 0;  // RetentionFlags.
   friend bool operator==(const FooterEntry&, const FooterEntry&) = default;
 };
 inline constexpr uint32_t kFooterEntryBytes = 88;

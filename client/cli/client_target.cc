@@ -46,7 +46,13 @@ LoadReport ClientTarget::Load(uint32_t first, std::span<const Page> pages) {
 }
 
 StoreReport ClientTarget::Store(uint32_t first, std::span<const ConstPage> pages) {
-  return client_.StoreWait(chain_, first, pages, Within());
+  CallOptions options = Within();
+  options.ttl = std::chrono::seconds(options_.keep.ttl_s);
+  options.ttl_slides = options_.keep.slides;
+  options.pin = options_.keep.pin == "hard"   ? Pin::kHard
+                : options_.keep.pin == "soft" ? Pin::kSoft
+                                              : Pin::kNone;
+  return client_.StoreWait(chain_, first, pages, options);
 }
 
 void ClientTarget::End() {

@@ -114,6 +114,8 @@ absl::StatusOr<std::optional<ClusterSettings>> ClusterFolder::Load() const {
     out.shards = Field<uint32_t>(*json, "shards", 0);
     out.ram_bytes = Field<uint64_t>(*json, "ram_bytes", 0);
     out.nvme_bytes = Field<uint64_t>(*json, "nvme_bytes", 0);
+    out.hbm_bytes = Field<uint64_t>(*json, "hbm_bytes", 0);
+    out.hbm_device = Field<std::string>(*json, "hbm_device", "");
     out.nvme_mode = Field<std::string>(*json, "nvme_mode", "");
     out.transport = Field<std::string>(*json, "transport", "");
     out.fabric = Field<std::string>(*json, "fabric", "");
@@ -136,6 +138,8 @@ absl::Status ClusterFolder::Save(const ClusterSettings& settings) const {
   json["shards"] = settings.shards;
   json["ram_bytes"] = settings.ram_bytes;
   json["nvme_bytes"] = settings.nvme_bytes;
+  json["hbm_bytes"] = settings.hbm_bytes;
+  json["hbm_device"] = settings.hbm_device;
   json["nvme_mode"] = settings.nvme_mode;
   json["transport"] = settings.transport;
   json["fabric"] = settings.fabric;

@@ -22,6 +22,8 @@ struct ClusterSettings {
   uint64_t ram_bytes = 0;
   uint64_t nvme_bytes = 0;
   std::string nvme_mode;
+  uint64_t hbm_bytes = 0;
+  std::string hbm_device;
   std::string transport;
   std::string fabric;  // As given to `up`; each node's own follows from it.
   std::string fabric_transports;

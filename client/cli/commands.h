@@ -28,5 +28,8 @@ int RunLayoutDiff(const CliOptions& options);
 int RunLayoutFromConfig(const CliOptions& options);
 int RunSimEviction(const CliOptions& options);
 int RunFsck(const CliOptions& options);
+int RunQuotaList(const CliOptions& options);
+int RunQuotaSet(const CliOptions& options);
+int RunTop(const CliOptions& options);
 
 }  // namespace cistern

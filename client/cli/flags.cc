@@ -13,6 +13,7 @@
 #include "client/cli/layout_flags.h"
 #include "client/cli/output.h"
 #include "client/cli/shares.h"
+#include "client/cli/tier_flags.h"
 
 namespace cistern {
 namespace {
@@ -41,6 +42,7 @@ void AddUpDown(CLI::App& app, CliOptions& out) {
   AddSize(up, "--ram", out.up.ram_bytes, uint64_t{1} << 20, uint64_t{1} << 44, "RAM tier of each node");
   AddSize(up, "--nvme", out.up.nvme_bytes, uint64_t{192} << 20, uint64_t{1} << 46,
           "NVMe tier of each node, in its data folder");
+  AddHbm(up, out);
   CLI::Option* through = up->add_flag_callback(
       "--write-through", [&out] { out.up.nvme_mode = "write-through"; },
       "Parts go to NVMe when they are stored (the default)");
@@ -96,6 +98,7 @@ void AddReplay(CLI::App& app, CliOptions& out) {
     return out.replay.speed = factor, true;
   };
   replay->add_option("--speed", speed, "Factor on the trace's clock, or max (default)")->type_name("X|max");
+  AddRetention(replay, out.replay.keep);
   replay->add_flag("--verify", out.replay.verify, "Compare every loaded byte with what it must be");
   AddPath(replay, out);
 }
@@ -222,6 +225,7 @@ void AddAll(CLI::App& app, CliOptions& out) {
   AddLayout(app, out);
   AddSim(app, out);
   AddFsck(app, out);
+  AddTierCommands(app, out);
   app.footer("Exit codes: 0 done, 1 falls short, 2 user or connection error (one line on stderr).");
 }
 

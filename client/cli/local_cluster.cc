@@ -97,6 +97,8 @@ absl::Status LocalCluster::TakeSettings() {
   if (up.shards != 0) settings_.shards = up.shards;
   if (up.ram_bytes != 0) settings_.ram_bytes = up.ram_bytes;
   if (up.nvme_bytes != 0) settings_.nvme_bytes = up.nvme_bytes;
+  if (up.hbm_bytes != 0) settings_.hbm_bytes = up.hbm_bytes;
+  if (!up.hbm_device.empty()) settings_.hbm_device = up.hbm_device;
   if (!up.nvme_mode.empty()) settings_.nvme_mode = up.nvme_mode;
   if (!up.transport.empty()) settings_.transport = up.transport;
   const FabricFlags& fabric = options_.fabric;
@@ -200,6 +202,8 @@ absl::Status LocalCluster::StartNodes() {
     if (settings_.ram_bytes != 0) add("--ram", std::to_string(settings_.ram_bytes));
     if (settings_.nvme_bytes != 0) add("--nvme", std::to_string(settings_.nvme_bytes));
     if (settings_.nvme_bytes != 0 && !settings_.nvme_mode.empty()) args.push_back("--" + settings_.nvme_mode);
+    if (settings_.hbm_bytes != 0) add("--hbm", std::to_string(settings_.hbm_bytes));
+    if (!settings_.hbm_device.empty()) add("--hbm-device", settings_.hbm_device);
     if (!settings_.transport.empty()) add("--transport", settings_.transport);
     if (!settings_.policy.empty()) add("--policy", settings_.policy);
     if (!settings_.fabric.empty()) {

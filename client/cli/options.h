@@ -21,6 +21,8 @@ struct UpOptions {
   uint32_t shards = 0;      // Shards a node; 0: the node's default.
   uint64_t ram_bytes = 0;   // RAM tier of each node; 0: the node's default.
   uint64_t nvme_bytes = 0;  // NVMe tier of each node; 0: what the folder has, or none.
+  uint64_t hbm_bytes = 0;   // HBM tier of each node; 0: what the folder has, or none.
+  std::string hbm_device;   // "host", or the number of a CUDA device.
   std::string
       nvme_mode;  // "write-through" or "on-demotion"; empty: what the folder has, or the node's default.
   std::string transport;      // "auto", "map", "socket" or "ucx"; empty: the node's default.
@@ -38,6 +40,13 @@ struct FabricFlags {
   bool require_rdma = false;  // Fail without an RDMA device.
 };
 
+// How long what is stored is wanted.
+struct KeepFlags {
+  uint32_t ttl_s = 0;        // 0: as its use earns it.
+  bool slides = false;       // From the last use.
+  std::string pin = "none";  // "none", "soft" or "hard".
+};
+
 struct ReplayOptions {
   std::string file;    // Trace, plain or .zst.
   std::string layout;  // "plain" (empty means it), or a layout of several groups by its name.
@@ -49,6 +58,7 @@ struct ReplayOptions {
   uint64_t requests = 0;                // Only the first so many; 0: all.
   double speed = 0;                     // Time factor by the trace's time stamps; 0: as fast as answers come.
   bool verify = false;                  // Compare every loaded byte.
+  KeepFlags keep;                       // Of what is stored, with plain blocks.
 };
 
 struct BenchOptions {
@@ -79,6 +89,14 @@ struct SimOptions {
   std::string plot;            // SVG file; empty: none.
 };
 
+struct QuotaOptions {
+  std::string tenant;
+  uint64_t bytes = 0;        // Of each node's RAM; 0: no limit.
+  uint64_t floor_bytes = 0;  // Others take nothing from it below this.
+  std::string when_full = "evict-own";
+  KeepFlags retention;  // Of puts that name none.
+};
+
 struct FsckOptions {
   std::string data_dir;  // A node's data folder.
 };
@@ -104,6 +122,7 @@ struct CliOptions {
   LayoutOptions layout;
   SimOptions sim;
   FsckOptions fsck;
+  QuotaOptions quota;
 };
 
 }  // namespace cistern

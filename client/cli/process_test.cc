@@ -87,6 +87,8 @@ TEST_F(ProcessTest, FolderKeepsSettingsAndProcesses) {
                            .ram_bytes = 5,
                            .nvme_bytes = 6,
                            .nvme_mode = "on-demotion",
+                           .hbm_bytes = 9,
+                           .hbm_device = "host",
                            .transport = "map",
                            .fabric = "127.0.0.1:0",
                            .fabric_transports = "tcp",

@@ -28,6 +28,15 @@ Json StatsJson(const NodeStats& stats) {
                                 {"used_bytes", tier.used_bytes},
                                 {"capacity_bytes", tier.capacity_bytes},
                                 {"parts", tier.parts}});
+    if (!tier.device.empty()) out["tiers"].back()["device"] = tier.device;
+  }
+  out["runs"] = Json::array();
+  for (const RunStats& run : stats.runs) {
+    out["runs"].push_back(Json{{"run", run.run},
+                               {"temperature", run.temperature},
+                               {"uses", run.uses},
+                               {"blocks", run.blocks},
+                               {"idle_ms", run.idle_ms}});
   }
   out["hit_blocks"] = stats.hit_blocks;
   out["miss_blocks"] = stats.miss_blocks;
@@ -60,6 +69,12 @@ Json NodeJson(const NodeRecord& record, const absl::StatusOr<NodeStats>& live) {
   return out;
 }
 
+// "hbm (host stand-in)"
+std::string TierName(const Json& tier) {
+  const auto name = tier["tier"].get<std::string>();
+  return tier.contains("device") ? name + " (" + tier["device"].get<std::string>() + ")" : name;
+}
+
 std::string StatusText(const Json& status) {
   const Json& router = status["router"];
   std::string out = router["id"].get<std::string>() + " at " + router["address"].get<std::string>() +
@@ -75,9 +90,8 @@ std::string StatusText(const Json& status) {
     for (const Json& tier : tiers) {
       const auto mib = [&](const char* name) { return FormatNumber(tier[name].get<double>() / (1 << 20)); };
       rows.push_back({node["id"].get<std::string>(), node["state"].get<std::string>(),
-                      node["incarnation"].dump(), tier["tier"].get<std::string>(), mib("used_bytes"),
-                      mib("capacity_bytes"), tier["parts"].dump(), node["hit_blocks"].dump(),
-                      node["miss_blocks"].dump(), stale});
+                      node["incarnation"].dump(), TierName(tier), mib("used_bytes"), mib("capacity_bytes"),
+                      tier["parts"].dump(), node["hit_blocks"].dump(), node["miss_blocks"].dump(), stale});
     }
   }
   return out + FormatTable(rows);

@@ -89,6 +89,7 @@ void FillCall(Operation& op, const CallSpec& call) {
   op.probe = call.probe;
   op.tail_parts = call.tail_parts;
   op.junction = call.junction;
+  op.retention = call.retention;
 }
 
 void FillPages(Operation& op, absl::Span<const uint32_t> ends) {
@@ -281,12 +282,21 @@ AdminDone Named(AdminDone done) {
 }  // namespace
 
 OpId ClientCore::FetchNodeStats(std::string_view node, uint32_t shard, Nanos deadline, AdminDone done) {
-  return impl_->StartAdmin(node, shard, FrameType::kStats, nullptr, deadline, Named(std::move(done)));
+  return impl_->StartAdmin(node, shard, FrameType::kStats, {}, deadline, Named(std::move(done)));
 }
 
 OpId ClientCore::Drop(std::string_view node, uint32_t shard, const DropRequest& drop, Nanos deadline,
                       AdminDone done) {
-  return impl_->StartAdmin(node, shard, FrameType::kDrop, &drop, deadline, Named(std::move(done)));
+  Bytes body;
+  drop.Encode(body);
+  return impl_->StartAdmin(node, shard, FrameType::kDrop, body, deadline, Named(std::move(done)));
+}
+
+OpId ClientCore::Quota(std::string_view node, uint32_t shard, const QuotaRequest& quota, Nanos deadline,
+                       AdminDone done) {
+  Bytes body;
+  quota.Encode(body);
+  return impl_->StartAdmin(node, shard, FrameType::kQuota, body, deadline, Named(std::move(done)));
 }
 
 void ClientCore::ConnectAll() {

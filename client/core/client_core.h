@@ -75,9 +75,11 @@ class ClientCore {
   // Node that serves block `index` of a live plan; empty otherwise.
   std::string_view PlanOwner(PlanHandle plan, uint32_t index) const;
 
-  // Admin: STATS or DROP of one shard. NodeStats is the reply's body, as the wire has it.
+  // Admin: STATS, DROP or QUOTA of one shard. NodeStats is the reply's body, as the wire has it.
   OpId FetchNodeStats(std::string_view node, uint32_t shard, Nanos deadline, AdminDone done);
   OpId Drop(std::string_view node, uint32_t shard, const DropRequest& drop, Nanos deadline, AdminDone done);
+  OpId Quota(std::string_view node, uint32_t shard, const QuotaRequest& quota, Nanos deadline,
+             AdminDone done);
   // Begins connecting to every shard of the map that is not up; PeerRows tells the outcome.
   void ConnectAll();
 

@@ -142,8 +142,8 @@ struct ClientCore::Impl final : public TransportHandler {
   void WakeStores();
 
   // core_admin.cc
-  OpId StartAdmin(std::string_view node, uint32_t shard, FrameType type, const DropRequest* drop,
-                  Nanos deadline, AdminDone done);
+  OpId StartAdmin(std::string_view node, uint32_t shard, FrameType type, ByteView body, Nanos deadline,
+                  AdminDone done);
   OpId SendAdmin(Operation& op, FrameType type, ClientPeer& peer);  // One request with admin_body.
   void AdvanceAdmin(Operation& op);
 

@@ -15,6 +15,7 @@
 #include "core/ids.h"
 #include "core/miss_reason.h"
 #include "core/part.h"
+#include "core/retention.h"
 #include "transport/transport.h"
 
 // What goes into and comes out of ClientCore: plain values, borrowed views, one callback type a call.
@@ -56,6 +57,7 @@ struct CallSpec {
   uint32_t first = 0;                        // Plan: block to begin with; those before it are not asked for.
   uint32_t tail_parts = 0;  // Not 0: about the tail at the end of the last block, whole with so many parts.
   bool junction = false;    // Store of a tail: prompts part there.
+  Retention retention{};    // Store: how long the parts are wanted.
 };
 
 // Pages as flat segment lists: page i has segments [ends[i-1], ends[i]). The lists are copied, the memory is

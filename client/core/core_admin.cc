@@ -4,11 +4,11 @@
 #include "absl/strings/str_cat.h"
 #include "client/core/client_core_impl.h"
 
-// STATS and DROP of one shard, and the list of counters.
+// STATS, DROP and QUOTA of one shard, and the list of counters.
 namespace cistern {
 
-OpId ClientCore::Impl::StartAdmin(std::string_view node, uint32_t shard, FrameType type,
-                                  const DropRequest* drop, Nanos deadline, AdminDone done) {
+OpId ClientCore::Impl::StartAdmin(std::string_view node, uint32_t shard, FrameType type, ByteView body,
+                                  Nanos deadline, AdminDone done) {
   ClientPeer* peer = peers_.Get(peers_.PeerOf(node, shard));
   absl::Status status;
   if (peer == nullptr)
@@ -21,7 +21,7 @@ OpId ClientCore::Impl::StartAdmin(std::string_view node, uint32_t shard, FrameTy
     return 0;
   }
   op->admin_done = std::move(done);
-  if (drop != nullptr) drop->Encode(op->admin_body);
+  op->admin_body.assign(body.begin(), body.end());
   return SendAdmin(*op, type, *peer);
 }
 

@@ -125,6 +125,7 @@ PartResult ClientCore::Impl::DecodeReply(Operation& op, Request& request, const 
     }
     case FrameType::kStatsReply:
     case FrameType::kDropReply:
+    case FrameType::kQuotaReply:
     case FrameType::kAgreeReply:
       op.admin_body.assign(body.begin(), body.end());
       return PartResult::kOk;

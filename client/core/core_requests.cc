@@ -93,6 +93,7 @@ void ClientCore::Impl::EncodeAsk(Operation& op, Ask& ask, Request& request, OutF
   out.coord_bytes.assign(op.coord_bytes.begin(), op.coord_bytes.end());
   out.tail_parts = op.tail_parts;
   out.junction = op.junction;
+  out.retention = request.type == FrameType::kOffer ? op.retention : Retention{};
   out.depth = op.pieces[ask.first_piece].first;
   out.coords.assign(op.coords.begin(), op.coords.end());
   out.runs.clear();

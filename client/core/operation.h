@@ -133,6 +133,7 @@ struct Operation {
   std::vector<uint64_t> part_at;      // Where each of `coords` begins in a page, and the page's end.
   uint32_t tail_parts = 0;
   bool junction = false;
+  Retention retention;
   Nanos deadline_at = 0;
   Nanos renew_at = kNever;
   bool probe = false;
@@ -273,6 +274,7 @@ inline void Operation::Reset() {
   SetParts({}, {});
   tail_parts = 0;
   junction = false;
+  retention = {};
   why = MissReason::kNone;
   tails.clear();
   renew_at = kNever;

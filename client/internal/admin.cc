@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "client/client_impl.h"
@@ -17,8 +18,11 @@ constexpr int kConnectStepMs = 20;  // At most so long until a deadline is looke
 
 Nanos ToNanos(std::chrono::milliseconds ms) { return Nanos{ms.count()} * kMillisecond; }
 
+// Asks one shard; the outcome goes to the callback.
+using ShardCall = std::function<void(ClientCore&, uint32_t shard, AdminDone)>;
+
 // One admin call to every shard of a node at once; `bodies` in shard order.
-absl::Status AskShards(Client& client, const std::string& node, std::chrono::milliseconds deadline, bool drop,
+absl::Status AskShards(Client& client, const std::string& node, const ShardCall& call,
                        std::vector<Bytes>& bodies) {
   Client::Impl& impl = *client.impl();
   uint32_t shards = 0;
@@ -39,13 +43,7 @@ absl::Status AskShards(Client& client, const std::string& node, std::chrono::mil
             bodies[shard].assign(outcome.body.begin(), outcome.body.end());
             if (--left == 0) done = impl.finished_ = true;
           };
-          if (drop) {
-            DropRequest request;
-            request.all = true;
-            impl.core_->Drop(node, shard, request, ToNanos(deadline), take);
-          } else {
-            impl.core_->FetchNodeStats(node, shard, ToNanos(deadline), take);
-          }
+          call(*impl.core_, shard, take);
         }
         return true;
       },
@@ -56,13 +54,22 @@ absl::Status AskShards(Client& client, const std::string& node, std::chrono::mil
   return absl::OkStatus();
 }
 
+uint64_t ShardsOf(Client& client, const std::string& node) {
+  for (const NodeEntry& entry : Map(client).nodes) {
+    if (entry.id == node) return entry.shards.size();
+  }
+  return 0;
+}
+
 }  // namespace
 
 absl::StatusOr<NodeStats> FetchNodeStats(Client& client, const std::string& node,
                                          std::chrono::milliseconds deadline) {
   std::vector<Bytes> bodies;
-  if (absl::Status status = AskShards(client, node, deadline, /*drop=*/false, bodies); !status.ok())
-    return status;
+  const auto ask = [&](ClientCore& core, uint32_t shard, AdminDone done) {
+    core.FetchNodeStats(node, shard, ToNanos(deadline), std::move(done));
+  };
+  if (absl::Status status = AskShards(client, node, ask, bodies); !status.ok()) return status;
   NodeStats sum;
   for (const Bytes& body : bodies) {
     proto::NodeStats wire;
@@ -79,8 +86,12 @@ absl::StatusOr<NodeStats> FetchNodeStats(Client& client, const std::string& node
 absl::StatusOr<DropTotals> DropAll(Client& client, const std::string& node,
                                    std::chrono::milliseconds deadline) {
   std::vector<Bytes> bodies;
-  if (absl::Status status = AskShards(client, node, deadline, /*drop=*/true, bodies); !status.ok())
-    return status;
+  const auto ask = [&](ClientCore& core, uint32_t shard, AdminDone done) {
+    DropRequest request;
+    request.all = true;
+    core.Drop(node, shard, request, ToNanos(deadline), std::move(done));
+  };
+  if (absl::Status status = AskShards(client, node, ask, bodies); !status.ok()) return status;
   DropTotals totals;
   for (const Bytes& body : bodies) {
     DropReply reply;
@@ -89,6 +100,43 @@ absl::StatusOr<DropTotals> DropAll(Client& client, const std::string& node,
     totals.kept_parts += reply.kept_parts;
   }
   return totals;
+}
+
+absl::StatusOr<QuotaReply> AskQuota(Client& client, const std::string& node, QuotaRequest request,
+                                    std::chrono::milliseconds deadline) {
+  std::vector<Bytes> bodies;
+  const uint64_t shards = ShardsOf(client, node);
+  if (shards > 1) {  // Each shard has its share of the RAM.
+    if (request.limits.quota_bytes != 0)
+      request.limits.quota_bytes = std::max<uint64_t>(request.limits.quota_bytes / shards, 1);
+    request.limits.floor_bytes /= shards;
+  }
+  const auto ask = [&](ClientCore& core, uint32_t shard, AdminDone done) {
+    core.Quota(node, shard, request, ToNanos(deadline), std::move(done));
+  };
+  if (absl::Status status = AskShards(client, node, ask, bodies); !status.ok()) return status;
+  QuotaReply sum;
+  for (const Bytes& body : bodies) {
+    QuotaReply reply;
+    if (absl::Status status = reply.Decode(body); !status.ok()) return status;
+    for (const QuotaReply::Row& row : reply.rows) {
+      const auto same = std::find_if(sum.rows.begin(), sum.rows.end(),
+                                     [&](const QuotaReply::Row& have) { return have.tenant == row.tenant; });
+      if (same == sum.rows.end()) {
+        sum.rows.push_back(row);
+        continue;
+      }
+      same->limits.quota_bytes += row.limits.quota_bytes;
+      same->limits.floor_bytes += row.limits.floor_bytes;
+      same->used_bytes += row.used_bytes;
+      same->pinned_bytes += row.pinned_bytes;
+      same->evicted_parts += row.evicted_parts;
+      same->evicted_bytes += row.evicted_bytes;
+      same->rejected_parts += row.rejected_parts;
+      same->rejected_bytes += row.rejected_bytes;
+    }
+  }
+  return sum;
 }
 
 std::vector<PeerRow> Peers(Client& client) {

@@ -11,6 +11,7 @@
 #include "core/bytes.h"
 #include "core/cluster_map.h"
 #include "core/node_stats.h"
+#include "transport/messages.h"
 
 // What the CLI and tests need of a Client beyond its public face. Not installed. Thread-safe like Client;
 // calls wait, driving the client's Poll meanwhile, for at most `deadline`.
@@ -27,6 +28,10 @@ absl::StatusOr<NodeStats> FetchNodeStats(Client& client, const std::string& node
 // Drops every part that is not leased on one node.
 absl::StatusOr<DropTotals> DropAll(Client& client, const std::string& node,
                                    std::chrono::milliseconds deadline);
+// Sets a tenant's limits on one node, shared out over its shards, and tells all tenants' figures; a request
+// without a tenant only asks.
+absl::StatusOr<QuotaReply> AskQuota(Client& client, const std::string& node, QuotaRequest request,
+                                    std::chrono::milliseconds deadline);
 // Connects to every shard of the map and waits until each is up or has failed; then the rows.
 std::vector<PeerRow> ConnectPeers(Client& client, std::chrono::milliseconds deadline);
 std::vector<PeerRow> Peers(Client& client);

@@ -28,7 +28,7 @@ constexpr Checker kCheckers[] = {
     Check<Hello>,       Check<HelloAck>,     Check<Refused>,      Check<ChainRequest>, Check<LookupReply>,
     Check<PlanReply>,   Check<ReadRequest>,  Check<RenewRequest>, Check<RenewReply>,   Check<IdList>,
     Check<OfferReply>,  Check<PutRequest>,   Check<PutReply>,     Check<DropRequest>,  Check<DropReply>,
-    Check<NoteRequest>, Check<AgreeRequest>, Check<AgreeReply>};
+    Check<NoteRequest>, Check<AgreeRequest>, Check<AgreeReply>,   Check<QuotaRequest>, Check<QuotaReply>};
 constexpr size_t kCheckerCount = sizeof kCheckers / sizeof kCheckers[0];
 
 template <typename Message>

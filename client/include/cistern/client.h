@@ -149,6 +149,13 @@ struct ConstPage {
   ConstPage(const void* data, size_t bytes) : pieces{{data, bytes}} {}
 };
 
+// How fast a stored block is held until its time to live ends.
+enum class Pin : uint8_t {
+  kNone = 0,
+  kSoft = 1,  // May be demoted to a slower tier, and goes last.
+  kHard = 2,  // Stays in its node's memory; charged to the tenant, which may be refused for it.
+};
+
 struct CallOptions {
   std::chrono::milliseconds deadline{0};  // 0: ClientOptions::default_deadline.
   uint16_t slice_first = 0;               // The slices this reader or writer has; count 0 means all.
@@ -173,6 +180,10 @@ struct CallOptions {
   // Fetch, in a layout with windows or states: where the tail at the hit's end goes, at least as large as it
   // (PageParts). Without its tail no page of the hit is OK.
   const struct Page* tail = nullptr;
+  // Store: how long what is stored is wanted. 0: as long as its use earns it, or as the tenant's limits say.
+  std::chrono::seconds ttl{0};
+  bool ttl_slides = false;  // Counts from the last use, in place of the store.
+  Pin pin = Pin::kNone;
   uint32_t ranks = 1;  // How many will ask: a hit's leases outlast its release until all have, or they end.
 };
 // A tail to store: where, and what it replaces.

@@ -1,0 +1,336 @@
+#include "cache_node/hbm_tier.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "cache_node/disk/disk_tier.h"
+#include "core/check.h"
+#include "core/crc32c.h"
+#include "core/status_macros.h"
+
+namespace cistern {
+
+absl::StatusOr<std::unique_ptr<HbmTier>> HbmTier::Create(HbmTierOptions options,
+                                                         std::unique_ptr<DeviceArena> device, Clock& clock,
+                                                         Random& random) {
+  if (options.bytes < SlabPool::SlabBytes(options.bytes)) {
+    return absl::InvalidArgumentError(absl::StrCat("hbm of ", options.bytes,
+                                                   " bytes is too little: a shard needs ",
+                                                   SlabPool::SlabBytes(options.bytes) >> 20, " MiB"));
+  }
+  CISTERN_RETURN_IF_ERROR(RamTier::CheckPolicy(options.policy));
+  CISTERN_ASSIGN_OR_RETURN(MemoryRegion region,
+                           MemoryRegion::Create("cistern-hbm", SlabPool::RegionBytes(options.bytes), true));
+  std::unique_ptr<HbmTier> made(new HbmTier(std::move(options), std::move(device), clock, std::move(region)));
+  made->tier_ = std::make_unique<RamTier>(made->region_, made->options_.bytes, made->options_.policy, random,
+                                          made->tier_counters_);
+  made->tier_->SetEvictionHook([tier = made.get()](auto what) { tier->Evicting(what); });
+  return made;
+}
+
+HbmTier::HbmTier(HbmTierOptions options, std::unique_ptr<DeviceArena> device, Clock& clock,
+                 MemoryRegion region)
+    : options_(std::move(options)),
+      clock_(clock),
+      device_(std::move(device)),
+      region_(std::move(region)),
+      check_(kPartBytesMax),
+      budget_bytes_(static_cast<double>(options_.move_bytes_per_s)),
+      budget_at_(clock.Now()) {}
+
+// Copies under way still read and write the RAM's slots: the device ends them first.
+HbmTier::~HbmTier() {
+  device_.reset();
+  if (tier_ != nullptr) tier_->SetEvictionHook(nullptr);
+}
+
+void HbmTier::Attach(RamTier& ram, DiskTier* disk) {
+  ram_ = &ram;
+  disk_ = disk;
+}
+
+BlockHash HbmTier::HashOf(const SlotTrailer& trailer) {
+  BlockHash hash;
+  std::memcpy(hash.bytes.data(), trailer.hash, hash.bytes.size());
+  return hash;
+}
+
+PartKey HbmTier::KeyOf(const SlotTrailer& trailer) {
+  return {.block = {.hash = HashOf(trailer), .fingerprint = trailer.fingerprint},
+          .coord = PartCoord::Unpack(trailer.coord)};
+}
+
+PartResult HbmTier::Judge(const BlockKey& block, PartCoord coord, const LayoutId& layout,
+                          uint32_t part_bytes) {
+  const SlotId slot = tier_->Find(block.hash, coord);
+  if (slot == kNoSlot) return PartResult::kMiss;
+  tier_->AdvanceTo(Tick());
+  return tier_->Judge(slot, block.fingerprint, tier_->FindLayout(layout), part_bytes);
+}
+
+HolderId HbmTier::HolderLike(RamTier& from, SlotId from_slot, RamTier& to) {
+  const Retention& retention = from.HolderOf(from_slot).retention;
+  return retention.IsPlain() ? HolderId{0} : to.holders().Number(0, retention);
+}
+
+void HbmTier::CopyRetention(RamTier& from, SlotId from_slot, RamTier& to, SlotId to_slot) {
+  if (from.record(from_slot).expires != 0) to.SetExpiry(to_slot, from.record(from_slot).expires);
+}
+
+void HbmTier::Used(SlotId ram_slot) {
+  const SlotTrailer& trailer = ram_->trailer(ram_slot);
+  const SlotId here = tier_->Find(HashOf(trailer), PartCoord::Unpack(trailer.coord));
+  if (here != kNoSlot) {
+    tier_->Touch(here, Tick());
+    return CopyRetention(*ram_, ram_slot, *tier_, here);
+  }
+  if (ram_->record(ram_slot).tail != 0) return;  // Tails are whole or nothing: they stay below.
+  if (promotions_.size() >= kPromotionsMax) {
+    ++counters_.dropped_promotions;
+  } else {
+    promotions_.emplace_back(HashOf(trailer), PartCoord::Unpack(trailer.coord));
+  }
+}
+
+// --- bandwidth
+
+bool HbmTier::TakeBudget(uint64_t bytes) {
+  const Nanos now = clock_.Now();
+  const auto a_second = static_cast<double>(options_.move_bytes_per_s);
+  budget_bytes_ = std::min(budget_bytes_ + a_second * static_cast<double>(now - budget_at_) / 1e9, a_second);
+  budget_at_ = now;
+  if (budget_bytes_ < static_cast<double>(bytes)) return false;
+  budget_bytes_ -= static_cast<double>(bytes);
+  return true;
+}
+
+void HbmTier::Spend(uint64_t bytes) { budget_bytes_ -= static_cast<double>(bytes); }
+
+// --- up
+
+void HbmTier::PumpUp() {
+  while (!promotions_.empty() && copies_.size() < kHbmCopiesMax && up_bytes_ < kHbmUpBytesMax) {
+    const auto [block, coord] = promotions_.front();
+    const SlotId ram = ram_->Find(block, coord);
+    SlotId hbm = kNoSlot;
+    if (ram != kNoSlot && !ram_->IsExpired(ram_->record(ram)) && tier_->Find(block, coord) == kNoSlot) {
+      const uint32_t length = ram_->record(ram).length;
+      if (!TakeBudget(length)) return;
+      const HolderId holder = HolderLike(*ram_, ram, *tier_);
+      // The lease first: room on the device may be made by moving a part down, which takes from RAM.
+      if (holder != kNoHolder && ram_->TryLease(ram) &&
+          tier_->Reserve(length, Tick(), hbm, holder) != PartResult::kOk) {
+        ram_->Unlease(ram);
+        hbm = kNoSlot;
+      }
+    }
+    promotions_.pop_front();
+    if (hbm == kNoSlot) continue;
+    const uint32_t length = ram_->record(ram).length;
+    const uint64_t copy = device_->CopyIn(tier_->Offset(hbm), ram_->data(ram), length);
+    if (copy == 0) {
+      ++counters_.device_errors;
+      tier_->Abandon(hbm);
+      ram_->Unlease(ram);
+      continue;
+    }
+    up_bytes_ += length;
+    copies_[copy] = {.direction = Direction::kUp, .ram = ram, .hbm = hbm};
+  }
+}
+
+// What stands on the device now is read back and compared, before anybody can find it there.
+bool HbmTier::FinishUp(const Copy& copy) {
+  const SlotRecord& record = ram_->record(copy.ram);
+  if (record.state() != SlotState::kVisible) return false;  // Dropped meanwhile (F04).
+  if (!device_->ReadNow(tier_->Offset(copy.hbm), check_.data(), record.length)) {
+    ++counters_.device_errors;
+    return false;
+  }
+  if (Crc32c(check_.data(), record.length) != record.crc) {
+    ++counters_.corrupt_parts;
+    return false;
+  }
+  const PartResult published = tier_->Publish(copy.hbm, KeyOf(ram_->trailer(copy.ram)),
+                                              ram_->LayoutOf(copy.ram), record.length, record.crc, 0, Tick());
+  if (published != PartResult::kOk) return true;  // It has freed the slot.
+  CopyRetention(*ram_, copy.ram, *tier_, copy.hbm);
+  ++counters_.promoted_parts;
+  counters_.promoted_bytes += record.length;
+  return true;
+}
+
+// --- down
+
+uint64_t HbmTier::OpenGroup() {
+  if (groups_.size() >= kHbmGroupsMax) return 0;
+  groups_[next_group_];
+  return next_group_++;
+}
+
+void HbmTier::Want(uint64_t group, const BlockHash& block, PartCoord coord) {
+  const SlotId slot = tier_->Find(block, coord);
+  if (slot == kNoSlot || !tier_->TryLease(slot)) return;
+  ++groups_[group].open;
+  wanted_.emplace_back(group, slot);
+}
+
+void HbmTier::CloseGroup(uint64_t group) {
+  Group& closed = groups_[group];
+  closed.closed = true;
+  if (closed.open == 0) ready_.push_back(group);
+}
+
+void HbmTier::PumpDown() {
+  while (!wanted_.empty() && copies_.size() < kHbmCopiesMax) {
+    const auto [group, hbm] = wanted_.front();
+    wanted_.pop_front();
+    const SlotRecord& record = tier_->record(hbm);
+    const PartKey key = KeyOf(tier_->trailer(hbm));
+    SlotId ram = ram_->Find(key.block.hash, key.coord);
+    uint64_t copy = 0;
+    if (ram == kNoSlot && record.state() == SlotState::kVisible) {
+      const HolderId holder = HolderLike(*tier_, hbm, *ram_);
+      if (holder != kNoHolder) (void)ram_->Reserve(record.length, Tick(), ram, holder);
+      if (ram != kNoSlot) copy = device_->CopyOut(tier_->Offset(hbm), ram_->data(ram), record.length);
+      if (ram != kNoSlot && copy == 0) {
+        ++counters_.device_errors;
+        ram_->Abandon(ram);
+        ram = kNoSlot;
+      }
+    }
+    if (copy == 0) {
+      EndWant(group, ram);
+      tier_->Unlease(hbm);
+      continue;
+    }
+    Spend(record.length);
+    copies_[copy] = {.direction = Direction::kDown, .ram = ram, .hbm = hbm, .group = group};
+  }
+}
+
+SlotId HbmTier::FinishDown(const Copy& copy) {
+  const SlotRecord& record = tier_->record(copy.hbm);
+  if (Crc32c(ram_->data(copy.ram), record.length) != record.crc) {
+    ++counters_.corrupt_parts;
+    ram_->Abandon(copy.ram);
+    if (record.state() == SlotState::kVisible) tier_->Drop(copy.hbm);
+    return kNoSlot;
+  }
+  if (record.state() != SlotState::kVisible) return ram_->Abandon(copy.ram), kNoSlot;  // Dropped (F04).
+  const PartKey key = KeyOf(tier_->trailer(copy.hbm));
+  const PartResult published =
+      ram_->Publish(copy.ram, key, tier_->LayoutOf(copy.hbm), record.length, record.crc, 0, Tick());
+  if (published != PartResult::kOk) return ram_->Find(key.block.hash, key.coord);
+  CopyRetention(*tier_, copy.hbm, *ram_, copy.ram);
+  ++counters_.staged_parts;
+  counters_.staged_bytes += record.length;
+  return copy.ram;
+}
+
+void HbmTier::EndWant(uint64_t id, SlotId ram_slot) {
+  Group& group = groups_[id];
+  if (ram_slot == kNoSlot) ++counters_.stage_failed_parts;
+  if (ram_slot != kNoSlot && ram_->TryLease(ram_slot)) group.held.push_back(ram_slot);
+  if (--group.open == 0 && group.closed) ready_.push_back(id);
+}
+
+bool HbmTier::TakeReady(uint64_t& group, std::vector<SlotId>& held) {
+  if (ready_.empty()) return false;
+  group = ready_.front();
+  ready_.pop_front();
+  const auto it = groups_.find(group);
+  held = std::move(it->second.held);
+  groups_.erase(it);
+  return true;
+}
+
+// The device makes room: the last chance for a part that neither RAM nor the disk has.
+void HbmTier::Demote(SlotId slot) {
+  const SlotRecord& record = tier_->record(slot);
+  const PartKey key = KeyOf(tier_->trailer(slot));
+  const LayoutId& layout = tier_->LayoutOf(slot);
+  if (tier_->IsExpired(record) || ram_->Find(key.block.hash, key.coord) != kNoSlot) return;
+  if (disk_ != nullptr && disk_->Judge(key.block, key.coord, layout, record.length) == PartResult::kOk)
+    return;
+  SlotId ram = kNoSlot;
+  const HolderId holder = HolderLike(*tier_, slot, *ram_);
+  if (!TakeBudget(record.length) || holder == kNoHolder ||
+      ram_->Reserve(record.length, Tick(), ram, holder) != PartResult::kOk) {
+    ++counters_.dropped_demotions;
+    return;
+  }
+  const bool read = device_->ReadNow(tier_->Offset(slot), ram_->data(ram), record.length);
+  const bool whole = read && Crc32c(ram_->data(ram), record.length) == record.crc;
+  counters_.device_errors += !read;
+  counters_.corrupt_parts += read && !whole;
+  if (!whole) return ram_->Abandon(ram);
+  if (ram_->Publish(ram, key, layout, record.length, record.crc, 0, Tick()) != PartResult::kOk) return;
+  CopyRetention(*tier_, slot, *ram_, ram);
+  ++counters_.demoted_parts;
+}
+
+// --- life
+
+void HbmTier::Finish(const Copy& copy, bool ok) {
+  if (!ok) ++counters_.device_errors;
+  if (copy.direction == Direction::kUp) {
+    up_bytes_ -= ram_->record(copy.ram).length;
+    if (!ok || !FinishUp(copy)) tier_->Abandon(copy.hbm);
+    ram_->Unlease(copy.ram);
+    return;
+  }
+  SlotId ram = kNoSlot;
+  if (ok) {
+    ram = FinishDown(copy);
+  } else {
+    ram_->Abandon(copy.ram);
+  }
+  EndWant(copy.group, ram);
+  tier_->Unlease(copy.hbm);
+}
+
+bool HbmTier::Poll() {
+  tier_->AdvanceTo(Tick());
+  done_.clear();
+  const bool any = device_->Poll(done_);
+  for (const DeviceCopyDone& one : done_) {
+    const auto it = copies_.find(one.copy);
+    CISTERN_CHECK(it != copies_.end());
+    const Copy copy = it->second;
+    copies_.erase(it);
+    Finish(copy, one.ok);
+  }
+  PumpDown();
+  PumpUp();
+  return any || !ready_.empty();
+}
+
+Nanos HbmTier::NextWake() const {
+  if (!ready_.empty() || !copies_.empty() || !wanted_.empty()) return 0;
+  return promotions_.empty() ? kNever : clock_.Now() + kMillisecond;
+}
+
+void HbmTier::AddStats(NodeStats& stats) const {
+  stats.tiers.push_back({.tier = "hbm",
+                         .used_bytes = tier_->used_bytes(),
+                         .capacity_bytes = tier_->capacity_bytes(),
+                         .parts = tier_->parts(),
+                         .device = device_->Describe()});
+  auto& out = stats.counters;
+  out["hbm_promoted_parts_total"] = counters_.promoted_parts;
+  out["hbm_promoted_bytes_total"] = counters_.promoted_bytes;
+  out["hbm_demoted_parts_total"] = counters_.demoted_parts;
+  out["hbm_staged_parts_total"] = counters_.staged_parts;
+  out["hbm_staged_bytes_total"] = counters_.staged_bytes;
+  out["hbm_stage_failed_parts_total"] = counters_.stage_failed_parts;
+  out["hbm_dropped_promotions_total"] = counters_.dropped_promotions;
+  out["hbm_dropped_demotions_total"] = counters_.dropped_demotions;
+  out["hbm_corrupt_parts_total"] = counters_.corrupt_parts;
+  out["hbm_device_errors_total"] = counters_.device_errors;
+  out["hbm_evicted_parts_total"] = tier_counters_.evicted_parts;
+  out["hbm_metadata_bytes"] = tier_->metadata_bytes();
+}
+
+}  // namespace cistern

@@ -1,0 +1,268 @@
+// The HBM tier on the host stand-in: what moves, that every move is checked, what the bandwidth allows.
+#include "cache_node/hbm_tier.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "cache_node/disk/disk_tier.h"
+#include "cache_node/disk/memory_disk.h"
+#include "cache_node/shard_test_util.h"
+
+namespace cistern {
+namespace {
+
+constexpr uint32_t kPart = 256 << 10;
+constexpr uint64_t kMiB = 1u << 20;
+
+class HbmTierTest : public ::testing::Test {
+ protected:
+  void Start(uint64_t ram, uint64_t hbm_bytes, bool disk = false, uint64_t rate = kHbmMoveBytesPerSecond) {
+    world.reset();
+    world = std::make_unique<ShardWorld>(ram);
+    if (disk) {
+      DiskTierOptions options;
+      options.log.capacity_bytes = uint64_t{4} * kExtentBytes;
+      options.log.ring_bytes = kWriteRingMin;
+      auto tier = DiskTier::Open(options, std::make_unique<MemoryDisk>(files, random),
+                                 std::make_unique<Manifest>(MakeMemoryManifest(values), values, false),
+                                 world->clock, 5);
+      CISTERN_CHECK(tier.ok());
+      world->shard->AttachDisk(*std::move(tier));
+    }
+    std::string error;
+    auto device = MakeHostArena(hbm_bytes, error);
+    CISTERN_CHECK(device != nullptr);
+    auto hbm = HbmTier::Create({.bytes = hbm_bytes, .move_bytes_per_s = rate}, std::move(device),
+                               world->clock, random);
+    CISTERN_CHECK(hbm.ok());
+    world->shard->AttachHbm(*std::move(hbm));
+    peer = world->Connect();
+    Turns(100);
+  }
+  HbmTier& hbm() { return *world->shard->hbm(); }
+  void Turns(int count) {
+    for (int i = 0; i < count; ++i) {
+      world->shard->Poll();
+      world->clock.Advance(kMillisecond / 2);
+    }
+  }
+  ChainRequest Stored(uint32_t blocks) {
+    ChainRequest chain = world->Chain(world->Blocks(blocks), kPart);
+    for (const PartResult result : world->Store(peer, chain)) EXPECT_EQ(result, PartResult::kOk);
+    Turns(50);
+    return chain;
+  }
+  // A plan, its parts checked byte by byte and released; blocks that hit.
+  uint32_t Use(const ChainRequest& chain) {
+    ChainRequest plan = chain;
+    plan.plan_id = ++plan_id;
+    plan.ttl_ms = 2000;
+    world->Ask(peer, FrameType::kPlan, plan);
+    for (int i = 0; i < 2000 && !world->HasReply(FrameType::kPlanReply); ++i) Turns(1);
+    const auto reply = world->Take<PlanReply>(FrameType::kPlanReply);
+    for (size_t i = 0; i < reply.parts.size(); ++i)
+      EXPECT_TRUE(world->Verify(reply.parts[i], chain.blocks[i])) << i;
+    world->Release(peer, plan.plan_id);
+    Turns(20);
+    return reply.hit_blocks;
+  }
+  std::byte* DeviceBytes() { return static_cast<std::byte*>(hbm().device().base()); }
+
+  Random random{20261130};
+  std::shared_ptr<MemoryFiles> files = std::make_shared<MemoryFiles>();
+  ManifestValues values;
+  std::unique_ptr<ShardWorld> world;
+  PeerId peer = 0;
+  uint64_t plan_id = 0;
+};
+
+TEST_F(HbmTierTest, WhatIsUsedAgainGoesUpAndComesBackWhole) {
+  Start(8 * kMiB, 16 * kMiB);
+  const ChainRequest chain = Stored(8);
+  EXPECT_EQ(Use(chain), 8u);
+  EXPECT_EQ(hbm().tier().parts(), 0u);  // Once is no reason.
+  EXPECT_EQ(Use(chain), 8u);
+  EXPECT_EQ(hbm().tier().parts(), 8u);
+  for (int i = 0; i < 12; ++i) Stored(4);  // RAM forgets it.
+  EXPECT_EQ(world->shard->ram().Find(chain.blocks[0].hash, {}), kNoSlot);
+  EXPECT_EQ(world->Lookup(peer, chain).hit_blocks, 8u);
+  EXPECT_EQ(Use(chain), 8u);
+  EXPECT_EQ(hbm().counters().staged_parts, 8u);
+  EXPECT_EQ(hbm().counters().corrupt_parts, 0u);
+  EXPECT_EQ(world->shard->ram().leased_parts(), 0u);
+  EXPECT_EQ(hbm().tier().leased_parts(), 0u);
+}
+
+TEST_F(HbmTierTest, ItIsNamedAsWhatItIs) {
+  Start(8 * kMiB, 16 * kMiB);
+  for (const TierStats& tier : world->shard->Stats().tiers) {
+    if (tier.tier == "hbm") {
+      EXPECT_EQ(tier.device, "host stand-in");
+    }
+  }
+}
+
+// Bytes that change on the device are no hit: the part is dropped, counted, and may be stored again.
+TEST_F(HbmTierTest, ChangedBytesOnTheDeviceAreAMiss) {
+  Start(8 * kMiB, 16 * kMiB);
+  const ChainRequest chain = Stored(4);
+  Use(chain), Use(chain);
+  ASSERT_EQ(hbm().tier().parts(), 4u);
+  for (int i = 0; i < 12; ++i) Stored(4);
+  const SlotId third = hbm().tier().Find(chain.blocks[2].hash, {});
+  ASSERT_NE(third, kNoSlot);
+  DeviceBytes()[hbm().tier().Offset(third) + 4711] ^= std::byte{4};
+  EXPECT_EQ(Use(chain), 2u);
+  EXPECT_EQ(hbm().counters().corrupt_parts, 1u);
+  EXPECT_EQ(hbm().tier().parts(), 3u);
+  const auto again = world->Store(peer, chain);
+  EXPECT_EQ(again[2], PartResult::kOk);
+  EXPECT_EQ(Use(chain), 4u);
+}
+
+// The other way: what is damaged in RAM is not spread.
+TEST_F(HbmTierTest, ChangedBytesInRamDoNotGoUp) {
+  Start(8 * kMiB, 16 * kMiB);
+  const ChainRequest chain = Stored(1);
+  Use(chain);
+  const SlotId slot = world->shard->ram().Find(chain.blocks[0].hash, {});
+  world->shard->ram().data(slot)[99] ^= std::byte{1};
+  ChainRequest plan = chain;
+  plan.plan_id = ++plan_id;
+  world->Ask(peer, FrameType::kPlan, plan);
+  Turns(50);
+  EXPECT_EQ(hbm().tier().parts(), 0u);
+  EXPECT_EQ(hbm().counters().corrupt_parts, 1u);
+}
+
+TEST_F(HbmTierTest, WhatLeavesTheDeviceAndIsNowhereElseGoesDown) {
+  Start(16 * kMiB, 4 * kMiB);
+  std::vector<ChainRequest> chains;
+  for (int i = 0; i < 4; ++i) {
+    chains.push_back(Stored(4));
+    Use(chains.back()), Use(chains.back());
+  }
+  ASSERT_GT(hbm().tier().parts(), 8u);
+  world->shard->ram().DropAll();  // Only the device has them now.
+  const uint64_t there = hbm().tier().parts();
+  for (int i = 0; i < 3; ++i) {
+    const ChainRequest more = Stored(4);
+    Use(more), Use(more);
+  }
+  EXPECT_GT(hbm().counters().demoted_parts, 0u);
+  EXPECT_EQ(hbm().counters().dropped_demotions, 0u);
+  uint64_t hits = 0;
+  for (const ChainRequest& chain : chains) {
+    for (const BlockKey& block : chain.blocks) hits += Use(world->Chain({block}, kPart));
+  }
+  EXPECT_EQ(hits, there);
+}
+
+TEST_F(HbmTierTest, DeviceRamAndDiskTogether) {
+  Start(8 * kMiB, 4 * kMiB, /*disk=*/true);
+  std::vector<ChainRequest> chains;
+  for (int i = 0; i < 20; ++i) {
+    chains.push_back(Stored(4));
+    if (i % 3 == 0) Use(chains.back()), Use(chains.back());
+  }
+  for (int round = 0; round < 3; ++round) {
+    for (const ChainRequest& chain : chains) EXPECT_EQ(Use(chain), 4u);
+  }
+  EXPECT_GT(hbm().counters().promoted_parts, 0u);
+  EXPECT_EQ(hbm().counters().demoted_parts, 0u);  // The disk has them all.
+  EXPECT_EQ(hbm().counters().corrupt_parts, 0u);
+}
+
+// One plan may want of all three.
+TEST_F(HbmTierTest, OnePlanBringsFromTheDeviceAndFromTheDisk) {
+  Start(8 * kMiB, 16 * kMiB, /*disk=*/true);
+  const ChainRequest chain = Stored(8);
+  const ChainRequest head = world->Chain({chain.blocks.begin(), chain.blocks.begin() + 3}, kPart);
+  Use(head), Use(head);
+  ASSERT_EQ(hbm().tier().parts(), 3u);
+  for (int i = 0; i < 12; ++i) Stored(4);
+  EXPECT_EQ(Use(chain), 8u);
+  EXPECT_EQ(hbm().counters().staged_parts, 3u);
+  EXPECT_EQ(world->shard->Stats().counters["nvme_staged_parts_total"], 5u);
+}
+
+// Promotions take what the bandwidth allows, a second's worth at once; plans that wait do not wait for it.
+TEST_F(HbmTierTest, MovesKeepToTheBandwidth) {
+  Start(16 * kMiB, 16 * kMiB, false, /*rate=*/2 * uint64_t{kPart});
+  const ChainRequest chain = Stored(16);
+  ChainRequest plan = chain;
+  for (int i = 0; i < 2; ++i) {
+    plan.plan_id = ++plan_id;
+    world->Ask(peer, FrameType::kPlan, plan);
+    world->Release(peer, plan.plan_id);
+  }
+  Turns(20);
+  EXPECT_EQ(hbm().tier().parts(), 2u);
+  world->clock.Advance(kSecond);
+  Turns(20);
+  EXPECT_EQ(hbm().tier().parts(), 4u);
+  world->shard->ram().DropBlocks(std::vector<BlockHash>{chain.blocks[0].hash, chain.blocks[1].hash});
+  EXPECT_EQ(Use(world->Chain({chain.blocks[0], chain.blocks[1]}, kPart)), 2u);
+  EXPECT_EQ(hbm().counters().staged_parts, 2u);
+}
+
+TEST_F(HbmTierTest, DropsReachTheDevice) {
+  Start(8 * kMiB, 16 * kMiB);
+  const ChainRequest chain = Stored(4);
+  Use(chain), Use(chain);
+  world->DropAll(peer);
+  EXPECT_EQ(hbm().tier().parts(), 0u);
+  EXPECT_EQ(world->Lookup(peer, chain).hit_blocks, 0u);
+}
+
+TEST_F(HbmTierTest, AnEndHoldsInEveryTier) {
+  Start(8 * kMiB, 16 * kMiB);
+  ChainRequest chain = world->Chain(world->Blocks(4), kPart);
+  chain.retention = {.ttl_s = 300};
+  world->Store(peer, chain);
+  chain.retention = {};
+  Use(chain), Use(chain);
+  ASSERT_EQ(hbm().tier().parts(), 4u);
+  world->shard->ram().DropAll();
+  EXPECT_EQ(Use(chain), 4u);
+  world->shard->ram().DropAll();
+  world->clock.Advance(301 * kSecond);
+  Turns(20);
+  EXPECT_EQ(Use(chain), 0u);
+}
+
+// F41: a device that is not there is an error that says so, and nothing is taken in its place.
+TEST_F(HbmTierTest, ADiskBelowKeepsWhatTheDeviceLoses) {
+  Start(8 * kMiB, 16 * kMiB, /*disk=*/true);
+  const ChainRequest chain = Stored(4);
+  Use(chain), Use(chain);
+  ASSERT_EQ(hbm().tier().parts(), 4u);
+  Turns(200);
+  Start(8 * kMiB, 16 * kMiB, /*disk=*/true);
+  EXPECT_EQ(hbm().tier().parts(), 0u);
+  EXPECT_EQ(Use(chain), 4u);
+}
+
+// A slow device: RAM gives its room to whoever needs it, as without one.
+TEST_F(HbmTierTest, WhatWaitsToGoUpHoldsNoRoom) {
+  Start(8 * kMiB, 16 * kMiB, /*disk=*/false, /*rate=*/1);
+  const ChainRequest chain = Stored(28);
+  Use(chain), Use(chain);
+  EXPECT_EQ(hbm().tier().parts(), 0u);
+  EXPECT_EQ(world->shard->ram().leased_parts(), 0u);
+  for (int i = 0; i < 12; ++i) Stored(4);
+  Turns(100);
+  EXPECT_EQ(world->shard->ram().leased_parts(), 0u);
+}
+
+TEST(DeviceArena, F41_ADeviceThatIsNotThereIsAnError) {
+  std::string error;
+  EXPECT_EQ(MakeCudaArena(4711, kMiB, error), nullptr);
+  EXPECT_FALSE(error.empty());
+}
+
+}  // namespace
+}  // namespace cistern

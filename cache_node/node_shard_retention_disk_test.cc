@@ -1,0 +1,122 @@
+// Times to live, pins and quotas of a shard with a disk, over restarts.
+#include "cache_node/retention_test_util.h"
+
+namespace cistern {
+namespace {
+
+TEST_F(NodeShardRetention, SoftPinsMayBeDemoted) {
+  StartWithDisk();
+  const ChainRequest soft = Kept(8, {.pin = PinKind::kSoft});
+  ASSERT_EQ(Store(soft), 8u);
+  for (int i = 0; i < 12; ++i) Store(Kept(4, {})), Settle();
+  EXPECT_EQ(world->shard->ram().FindLayout(world->layout) == kNoLayout, false);
+  EXPECT_EQ(Use(soft), 8u);
+  EXPECT_GT(Counter("nvme_staged_parts_total"), 0u);
+}
+
+TEST_F(NodeShardRetention, TimesOutliveARestart) {
+  StartWithDisk();
+  const ChainRequest fixed = Kept(2, {.ttl_s = 3600}), any = Kept(2, {});
+  const ChainRequest sliding = Kept(2, {.ttl_s = 3600, .sliding = true});
+  for (const ChainRequest* chain : {&fixed, &sliding, &any}) ASSERT_EQ(Store(*chain), 2u);
+  Settle();
+  Pass(3000);
+  EXPECT_EQ(Use(sliding), 2u);  // The manifest is told of the new end.
+  unix_now += 100;
+  StartWithDisk();
+  EXPECT_EQ(Use(fixed), 2u);
+  Pass(600);
+  EXPECT_EQ(Use(fixed), 0u);
+  EXPECT_EQ(Why(fixed), MissReason::kExpired);
+  EXPECT_EQ(Use(sliding), 2u);
+  EXPECT_EQ(Use(any), 2u);
+  unix_now += 3601;
+  StartWithDisk();
+  EXPECT_EQ(Use(sliding), 0u);
+  EXPECT_EQ(Use(any), 2u);
+}
+
+// A manifest that had to be made anew has lost the ends: what had one is a miss, never immortal.
+TEST_F(NodeShardRetention, NothingOutlivesItsTimeWhenTheManifestIsLost) {
+  StartWithDisk();
+  const ChainRequest timed = Kept(2, {.ttl_s = 3600}), any = Kept(2, {});
+  ASSERT_EQ(Store(timed), 2u);
+  ASSERT_EQ(Store(any), 2u);
+  Settle();
+  values.clear();
+  StartWithDisk();
+  EXPECT_EQ(Use(timed), 0u);
+  EXPECT_EQ(Use(any), 2u);
+  EXPECT_EQ(Store(timed), 2u);
+}
+
+// F46's like for disks: a wall clock that jumps while a node is down, or up, makes nothing live longer.
+TEST_F(NodeShardRetention, ClockJumpsMakeNothingLiveLonger) {
+  StartWithDisk();
+  const ChainRequest chain = Kept(2, {.ttl_s = 3600});
+  ASSERT_EQ(Store(chain), 2u);
+  Settle();
+  unix_now -= 10 * 86400;  // Set back while it runs: the boot clock counts.
+  for (int i = 0; i < 20; ++i) Turn();
+  EXPECT_EQ(Use(chain), 2u);
+  StartWithDisk();  // And over a restart its time begins anew at most.
+  EXPECT_EQ(Use(chain), 2u);
+  Pass(3601);
+  EXPECT_EQ(Use(chain), 0u);
+}
+
+TEST_F(NodeShardRetention, ExpiredPartsLeaveTheDisk) {
+  StartWithDisk();
+  const ChainRequest chain = Kept(4, {.ttl_s = 300});
+  ASSERT_EQ(Store(chain), 4u);
+  Settle();
+  EXPECT_EQ(world->shard->disk()->log().counters().durable_parts, 4u);
+  Pass(302);
+  EXPECT_EQ(world->shard->disk()->log().counters().durable_parts, 0u);
+  EXPECT_EQ(Counter("nvme_expired_parts_total"), 4u);
+  for (const auto& [key, value] : values) EXPECT_NE(key.substr(0, 4), "ttl/") << key;
+  EXPECT_EQ(Store(chain), 4u);
+  Settle();
+  StartWithDisk();
+  EXPECT_EQ(Use(chain), 4u);
+}
+
+TEST_F(NodeShardRetention, QuotasOutliveARestartAndGiveTheDefaultTime) {
+  StartWithDisk();
+  const QuotaRequest set{
+      .tenant = "default",
+      .limits = {.quota_bytes = 6 * uint64_t{kPart}, .reject_when_full = true, .retention = {.ttl_s = 300}}};
+  Quota(set);
+  StartWithDisk();
+  EXPECT_EQ(RowOf(Quota({}), "default").limits, set.limits);
+  const ChainRequest chain = Kept(2, {});
+  ASSERT_EQ(Store(chain), 2u);
+  Pass(301);
+  EXPECT_EQ(Hits(chain), 0u);
+}
+
+// Reclaim carries pinned parts on, also after a start; what nobody pinned or read goes.
+TEST_F(NodeShardRetention, PinsOutliveARestart) {
+  StartWithDisk();
+  const ChainRequest hard = Kept(2, {.pin = PinKind::kHard}), soft = Kept(2, {.pin = PinKind::kSoft});
+  const ChainRequest plain = Kept(2, {});
+  for (const ChainRequest* chain : {&hard, &soft, &plain}) ASSERT_EQ(Store(*chain), 2u);
+  Settle();
+  StartWithDisk();
+  for (int i = 0; i < 1500; ++i) Store(Kept(2, {})), Settle();  // Thrice what the log holds.
+  EXPECT_GT(Counter("nvme_reclaimed_extents_total"), 0u);
+  EXPECT_EQ(Use(hard), 2u);
+  EXPECT_EQ(Use(soft), 2u);
+  EXPECT_EQ(Use(plain), 0u);
+  EXPECT_EQ(world->shard->ram().holders().tenants()[0].pinned_bytes, 2 * uint64_t{kPart});
+}
+
+// Without a disk nothing of it outlives the process.
+TEST_F(NodeShardRetention, WithoutADiskQuotasEndWithTheProcess) {
+  Quota({.tenant = "default", .limits = {.quota_bytes = kPart}});
+  Start();
+  EXPECT_EQ(RowOf(Quota({}), "default").limits, QuotaLimits{});
+}
+
+}  // namespace
+}  // namespace cistern

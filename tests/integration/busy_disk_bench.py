@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""Prints the p99 of RAM hits of one node while its disk tier is idle, and while it writes and reads at full speed.
+
+Usage: busy_disk_bench.py BIN [SECONDS]. Not a test: figures of a machine that does nothing else.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+
+def main():
+    binary = pathlib.Path(sys.argv[1]) / "cistern"
+    seconds = sys.argv[2] if len(sys.argv) > 2 else "4"
+    with tempfile.TemporaryDirectory(prefix="cistern-busy-") as folder:
+        base = [str(binary), "--json", "--router", "127.0.0.1:17411"]
+
+        def run(*words):
+            done = subprocess.run(base + list(words), capture_output=True, text=True, timeout=120, check=True)
+            return json.loads(done.stdout)
+
+        def hits():
+            out = run("bench", "read", "--size", "64K", "--batch", "1", "--no-spin", "--seconds", seconds)
+            return out["us"]
+
+        def counters():
+            return run("status")["nodes"][0]["counters"]
+
+        run("up", "--dir", folder, "--nodes", "1", "--ram", "1G", "--nvme", "4G", "--detach")
+        try:
+            idle = hits()
+            before = counters()
+            writers = subprocess.Popen(base + ["bench", "write", "--size", "1M", "--batch", "4", "--no-spin", "--seconds",
+                                               str(3 * float(seconds))], stdout=subprocess.PIPE, text=True)
+            busy = hits()
+            after = counters()
+            written = json.loads(writers.communicate(timeout=120)[0])
+            print(json.dumps({
+                "idle_us": idle, "busy_us": busy, "ratio_p99": busy["p99"] / idle["p99"], "write_gbps": written["gbps"],
+                "disk_bytes_meanwhile": after["nvme_written_bytes_total"] - before["nvme_written_bytes_total"]}))
+        finally:
+            run("down", "--dir", folder)
+
+
+if __name__ == "__main__":
+    main()
