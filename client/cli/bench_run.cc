@@ -24,7 +24,8 @@ Slice RunSlice(BenchOp& op, double seconds, uint64_t ops_max, Samples* us) {
     const BenchStep step = op.Step();
     if (!step.more) break;
     const auto now = SteadyClock::now();
-    if (us != nullptr) us->Add(Seconds(now - last) * 1e6);
+    // One that fails at once, its node being dead, is no fast operation.
+    if (us != nullptr && step.ok) us->Add(Seconds(now - last) * 1e6);
     last = now;
     ++slice.ops;
     if (!step.ok) {

@@ -1,4 +1,5 @@
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -6,6 +7,23 @@
 
 // STATS, DROP and QUOTA of one shard, and the list of counters.
 namespace cistern {
+namespace {
+
+// For people: why a node's figures are old.
+std::string_view WhyNoAnswer(PartResult result) {
+  switch (result) {
+    case PartResult::kDeadline:
+      return "no answer in time";
+    case PartResult::kPeerGone:
+      return "it cannot be reached";
+    case PartResult::kBreakerOpen:
+      return "not asked, it failed too often just now";
+    default:
+      return PartResultName(result);
+  }
+}
+
+}  // namespace
 
 OpId ClientCore::Impl::StartAdmin(std::string_view node, uint32_t shard, FrameType type, ByteView body,
                                   Nanos deadline, AdminDone done) {
@@ -44,7 +62,7 @@ void ClientCore::Impl::AdvanceAdmin(Operation& op) {
   if (!op.requests.empty()) return;
   if (op.ending && op.admin_result == PartResult::kOk) op.admin_result = op.end_reason;
   if (op.admin_result != PartResult::kOk && op.status.ok()) {
-    op.status = absl::Status(PartResultCode(op.admin_result), std::string(PartResultName(op.admin_result)));
+    op.status = absl::Status(PartResultCode(op.admin_result), std::string(WhyNoAnswer(op.admin_result)));
   }
   Complete(op);
 }
