@@ -48,6 +48,13 @@ void SimClient::Start() {
   ControlTurn(process_->nonce);
 }
 
+void SimClient::SetDrift(int64_t ppm) {
+  clock_.SetDrift(ppm);
+  if (ppm == 0) return;
+  world_.log.Event("slow clock", host_, static_cast<uint64_t>(-ppm));
+  world_.log.Mark("clock_slowed");
+}
+
 void SimClient::Crash(LoopbackNetwork::Crash how) {
   if (process_ == nullptr) return;
   TakeMarks();

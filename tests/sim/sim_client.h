@@ -25,6 +25,8 @@ class SimClient {
   ~SimClient();
 
   void Start();
+  // How its clock's speed differs from others', from now on.
+  void SetDrift(int64_t ppm);
   void Crash(LoopbackNetwork::Crash how);
   bool up() const { return process_ != nullptr; }
 

@@ -25,6 +25,7 @@ SimOptions DrawOptions(uint64_t seed) {
   options.clients = 2 + static_cast<uint32_t>(random.Below(2));
   options.ram_bytes = options.calm ? uint64_t{64} << 20 : uint64_t{4 + 2 * random.Below(4)} << 20;
   options.run_blocks_cap = 1u << random.Below(4);
+  options.disks = random.Chance(0.4);
   return options;
 }
 

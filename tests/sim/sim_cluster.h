@@ -51,6 +51,7 @@ class SimCluster {
   void NodeFault();
   void RouterFault();
   void ClientFault();
+  void ClockFault();
   void EndFaults();
   std::string AnyHost();
   SimNode& AnyNode() { return *nodes_[world_.random.Below(nodes_.size())]; }

@@ -6,8 +6,8 @@
 namespace cistern {
 namespace {
 
-constexpr std::array<std::string_view, kFaultKinds> kNames = {"link", "cut",  "node",  "router", "client",
-                                                              "flip", "drop", "reset", "rpc",    "twice"};
+constexpr std::array<std::string_view, kFaultKinds> kNames = {
+    "link", "cut", "node", "router", "client", "flip", "drop", "reset", "rpc", "twice", "disk", "clock"};
 
 }  // namespace
 

@@ -13,9 +13,9 @@ namespace cistern {
 namespace {
 
 // How often each kind comes, relative to the others.
-constexpr SimFault kTurns[] = {kFaultLink, kFaultLink, kFaultLink, kFaultCut,    kFaultCut,
-                               kFaultNode, kFaultNode, kFaultNode, kFaultRouter, kFaultClient,
-                               kFaultFlip, kFaultFlip, kFaultDrop, kFaultReset};
+constexpr SimFault kTurns[] = {kFaultLink, kFaultLink,  kFaultLink,   kFaultCut,    kFaultCut,  kFaultNode,
+                               kFaultNode, kFaultNode,  kFaultRouter, kFaultClient, kFaultFlip, kFaultFlip,
+                               kFaultDrop, kFaultReset, kFaultDisk,   kFaultDisk,   kFaultClock};
 
 }  // namespace
 
@@ -53,6 +53,10 @@ void SimCluster::Inject(SimFault kind) {
     case kFaultReset:
       return network_.ResetConnections(clients_[world_.random.Below(clients_.size())]->host(),
                                        AnyNode().id());
+    case kFaultDisk:
+      return AnyNode().DiskFault();
+    case kFaultClock:
+      return ClockFault();
     case kFaultRpc:    // At each call.
     case kFaultTwice:  // With the faults of a link.
       return;
@@ -149,6 +153,21 @@ void SimCluster::ClientFault() {
   });
 }
 
+void SimCluster::ClockFault() {
+  Random& random = world_.random;
+  if (random.Chance(0.3)) {
+    // Often within what tickets allow for, sometimes hours.
+    const auto most = static_cast<int64_t>(random.Chance(0.5) ? kTicketSkewSeconds : 5 * 3600);
+    return AnyNode().SetWallSkew(static_cast<int64_t>(random.Below(2 * most)) - most);
+  }
+  // A machine whose clock nearly stands still, as while its host moves it: its reader trusts leases that
+  // nodes have ended long ago.
+  SimClient& client = *clients_[random.Below(clients_.size())];
+  client.SetDrift(-static_cast<int64_t>(200'000 + random.Below(750'000)));
+  world_.schedule.At(clock_.Now() + static_cast<Nanos>(500 + random.Below(6000)) * kMillisecond,
+                     [&client] { client.SetDrift(0); });
+}
+
 void SimCluster::EndFaults() {
   world_.quiet = true;
   network_.ClearFaults();
@@ -156,9 +175,11 @@ void SimCluster::EndFaults() {
   world_.StartRouter();
   for (const auto& node : nodes_) {
     node->Freeze(clock_.Now());
+    node->Heal();
     if (!node->up()) node->Start();
   }
   for (const auto& client : clients_) {
+    client->SetDrift(0);
     if (!client->up()) client->Start();
   }
 }

@@ -20,8 +20,10 @@ enum SimFault : uint32_t {
   kFaultReset = 1u << 7,   // Connections break.
   kFaultRpc = 1u << 8,     // Control calls get lost or come twice.
   kFaultTwice = 1u << 9,   // Frames come twice, the second time late.
+  kFaultDisk = 1u << 10,   // Devices are slow, fail, are full, tear writes in a power cut, and flip bits.
+  kFaultClock = 1u << 11,  // Wall clocks of nodes jump, and a client's clock goes far too slowly.
 };
-inline constexpr uint32_t kFaultKinds = 10;
+inline constexpr uint32_t kFaultKinds = 12;
 inline constexpr uint32_t kAllFaults = (1u << kFaultKinds) - 1;
 
 // "link,cut,...", "all" or "none".

@@ -96,7 +96,7 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr,
                  "usage: cistern-sim [--seed N | --seeds N [--first N] [--jobs N]] [--steps N] [--nodes N] "
                  "[--clients N] [--faults KIND,...] [--quiet]\n  kinds of faults: all, none, %s\n",
-                 "link cut node router client flip drop reset rpc twice");
+                 "link cut node router client flip drop reset rpc twice disk clock");
     return 2;
   }
   return flags.count("--seeds") != 0 ? RunMany(flags) : RunOne(flags);

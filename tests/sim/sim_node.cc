@@ -7,13 +7,21 @@
 #include "core/check.h"
 
 namespace cistern {
+namespace {
+
+constexpr int kStopPolls = 50;
+
+}  // namespace
 
 SimNode::SimNode(SimWorld& world, std::string id, uint32_t shards)
     : world_(world),
       id_(std::move(id)),
       shard_count_(shards),
       clock_(world.clock, static_cast<Nanos>(world.random.Below(100'000)) * kSecond,
-             static_cast<int64_t>(world.random.Below(401)) - 200) {}
+             static_cast<int64_t>(world.random.Below(401)) - 200) {
+  for (uint32_t i = 0; i < shards && world.options.disks; ++i)
+    disks_.push_back(std::make_unique<SimDisk>(world, id_ + "/" + std::to_string(i)));
+}
 
 SimNode::~SimNode() {
   if (process_ == nullptr) return;
@@ -37,11 +45,12 @@ void SimNode::Start() {
     node.shards = shard_count_;
     node.ram_bytes = world_.options.ram_bytes;
     node.cluster_key = world_.key;
-    node.unix_now = [this] { return world_.UnixNow(); };
+    node.unix_now = [this] { return WallNow(); };
     absl::StatusOr<std::unique_ptr<NodeShard>> made =
         NodeShard::Create(node, clock_, *shard.transport, *process_->random);
     CISTERN_CHECK(made.ok());
     shard.shard = *std::move(made);
+    if (!disks_.empty()) shard.shard->AttachDisk(disks_[i]->Open(clock_, *process_->random));
     process_->shards.push_back(std::move(shard));
   }
   world_.log.Event("start", id_);
@@ -57,8 +66,10 @@ void SimNode::Crash(LoopbackNetwork::Crash how) {
   }
   world_.log.Event("crash", id_, static_cast<uint64_t>(how));
   world_.network.CrashHost(id_, how);
-  process_.reset();
-  frozen_until_ = 0;
+  EndProcess();
+  for (const auto& disk : disks_) {
+    if (how == LoopbackNetwork::Crash::kSilent) disk->PowerCut();
+  }
   world_.log.Mark(how == LoopbackNetwork::Crash::kReset ? "node_killed" : "node_lost_silently");
 }
 
@@ -66,6 +77,19 @@ void SimNode::Stop() {
   if (process_ == nullptr) return;
   TakeMarks();
   world_.log.Event("stop", id_);
+  for (Shard& shard : process_->shards) {
+    if (shard.shard->disk() == nullptr) continue;
+    // No time passes here: what is not on disk by then is as after kill -9.
+    shard.shard->disk()->Stop(0);
+    DiskLog& log = shard.shard->disk()->log();
+    for (int i = 0; i < kStopPolls && !log.IsIdle(); ++i) log.Poll();
+    if (log.IsIdle()) world_.log.Mark("disk_sealed_at_a_stop");
+  }
+  EndProcess();
+}
+
+void SimNode::EndProcess() {
+  for (const auto& disk : disks_) disk->Closed();
   for (Shard& shard : process_->shards) shard.shard.reset();
   process_.reset();
   frozen_until_ = 0;
@@ -87,6 +111,32 @@ bool SimNode::FlipBit() {
   shard.arena().data()[at] ^= std::byte{1} << world_.random.Below(8);
   world_.log.Event("flip", id_, at);
   return true;
+}
+
+void SimNode::DiskFault() {
+  if (disks_.empty()) return;
+  SimDisk& disk = *disks_[world_.random.Below(disks_.size())];
+  if (world_.random.Chance(0.7)) {
+    disk.Fault();
+    const auto heals = static_cast<Nanos>(1 + world_.random.Below(3000)) * kMillisecond;
+    world_.schedule.At(world_.clock.Now() + heals, [&disk] { disk.Heal(); });
+    return;
+  }
+  const int flips = world_.random.Chance(0.5) ? 1 : 200;
+  for (int i = 0; i < flips; ++i) {
+    if (disk.FlipBit()) world_.log.Mark("bit_flipped_on_disk");
+  }
+}
+
+void SimNode::SetWallSkew(int64_t seconds) {
+  wall_skew_s_ = seconds;
+  world_.log.Event("wall clock", id_, static_cast<uint64_t>(seconds));
+  world_.log.Mark("wall_clock_jumped");
+}
+
+void SimNode::Heal() {
+  wall_skew_s_ = 0;
+  for (const auto& disk : disks_) disk->Heal();
 }
 
 bool SimNode::Poll() {
@@ -219,6 +269,7 @@ std::string SimNode::CheckQuiet() const {
 
 void SimNode::TakeMarks() {
   for (const Shard& shard : process_->shards) CountMarks(*shard.shard);
+  for (size_t i = 0; i < disks_.size(); ++i) disks_[i]->CountMarks(*process_->shards[i].shard->disk());
 }
 
 void SimNode::CountMarks(const NodeShard& shard) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cache_node/node_shard.h"
+#include "tests/sim/sim_disk.h"
 #include "tests/sim/sim_world.h"
 #include "transport/loopback_transport.h"
 
@@ -25,6 +26,11 @@ class SimNode {
   void Freeze(Nanos until);
   // One bit of some part's bytes in memory flips.
   bool FlipBit();
+  // Something is wrong with a shard's device, for a while or for good. Nothing without disks.
+  void DiskFault();
+  // Its wall clock is off by that much from now on.
+  void SetWallSkew(int64_t seconds);
+  void Heal();
 
   bool up() const { return process_ != nullptr; }
   bool registered() const { return process_ != nullptr && process_->registered; }
@@ -56,11 +62,15 @@ class SimNode {
   void SendHeartbeat();
   void TakeMarks();
   void CountMarks(const NodeShard& shard);
+  void EndProcess();
+  int64_t WallNow() const { return world_.UnixNow() + wall_skew_s_; }
 
   SimWorld& world_;
   const std::string id_;
   const uint32_t shard_count_;
   HostClock clock_;
+  std::vector<std::unique_ptr<SimDisk>> disks_;  // One a shard, or none. Outlive the process.
+  int64_t wall_skew_s_ = 0;
   std::unique_ptr<Process> process_;
   Nanos frozen_until_ = 0;
 };

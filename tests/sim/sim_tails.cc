@@ -76,7 +76,9 @@ void SimClient::JudgeGroups(const Call& call, uint32_t tail_blocks, const GroupP
   if (blocks > call.asked) world_.log.Fail(host_ + ": a hit longer than what was asked");
   if ((out.tail != 0) != (blocks != 0))
     world_.log.Fail(host_ + ": a hit without its tail, or a tail without a hit");
-  if (blocks < call.asked && out.why == MissReason::kNone && out.hit.limit != HitLimit::kCaller)
+  // A call that was refused or cancelled has said so; nothing was missed.
+  if (blocks < call.asked && out.why == MissReason::kNone && out.hit.limit != HitLimit::kCaller &&
+      out.status.ok())
     world_.log.Fail(host_ + ": a miss that does not say why");
   if (blocks < tail_blocks && !call.cancelled) {
     world_.log.Fail(host_ + ": a hit of " + std::to_string(blocks) + " blocks where " +

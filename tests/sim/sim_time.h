@@ -15,20 +15,29 @@ namespace cistern {
 class HostClock final : public Clock {
  public:
   HostClock(SimClock& base, Nanos offset, int64_t drift_ppm)
-      : base_(base), offset_(offset), drift_ppm_(drift_ppm) {}
-  Nanos Now() override { return offset_ + base_.Now() + base_.Now() / 1'000'000 * drift_ppm_; }
+      : base_(base), host_then_(offset), drift_ppm_(drift_ppm) {}
+  Nanos Now() override {
+    const Nanos since = base_.Now() - then_;
+    return host_then_ + since + since / 1'000'000 * drift_ppm_;
+  }
   // The first moment of the simulation's time at which Now() has reached `host`; kNever stays kNever.
   Nanos ToSim(Nanos host) const {
     if (host == kNever) return kNever;
-    const Nanos since = std::max<Nanos>(host - offset_, 0);
-    const Nanos guess = since - since / 1'000'000 * drift_ppm_;
-    return guess + 2 * kMicrosecond;
+    const Nanos since = std::max<Nanos>(host - host_then_, 0);
+    return then_ + since / (1'000'000 + drift_ppm_) * 1'000'000 + 2 * kMicrosecond;
+  }
+  // From now on; above -1,000,000.
+  void SetDrift(int64_t ppm) {
+    host_then_ = Now();
+    then_ = base_.Now();
+    drift_ppm_ = ppm;
   }
 
  private:
   SimClock& base_;
-  const Nanos offset_;
-  const int64_t drift_ppm_;
+  Nanos then_ = 0;   // Of the simulation's time, since when it goes at this speed,
+  Nanos host_then_;  // and what it showed then.
+  int64_t drift_ppm_;
 };
 
 // Things to do later, in order of (time, sequence). One thread.

@@ -29,6 +29,7 @@ struct SimOptions {
   bool read_flips =
       true;  // Bits flip in the nodes' memory and on the way to readers; else only on the way to nodes.
   uint32_t faults = kAllFaults;  // Which kinds may happen; nothing of it where `calm`.
+  bool disks = false;            // Nodes have a log on a device in memory.
   bool calm = false;             // No faults and room for all: then every visible block has to hit.
 };
 
