@@ -43,8 +43,8 @@ constexpr Setting kSharedMemory = {"ERROR_HANDLING", "y"};
 constexpr Setting kVerbs = {"RCACHE_MAX_REGIONS", "4096"};
 constexpr char kSysInfiniband[] = "/sys/class/infiniband";
 // Shared memory is the business of `map`: UCX's needs equal users, crosses network namespaces unseen, and
-// hands out writable maps. UD: 1.13 ends the process when a UD queue breaks, as it does when a link flaps, and
-// connections by address need none.
+// hands out writable maps. UD: 1.13 ends the process when a UD queue breaks, as it does when a link flaps,
+// and connections by address need none.
 constexpr char kTransportsDefault[] = "^posix,sysv,cma,ud_verbs,ud_mlx5";
 
 bool NamesSharedMemory(absl::string_view transports) {
