@@ -5,6 +5,7 @@
 #include <string>
 
 #include "client/python/src/errors.h"
+#include "client/python/src/gil.h"
 #include "client/python/src/lent.h"
 #include "client/python/src/values.h"
 
@@ -17,7 +18,7 @@ using nb::literals::operator""_a;
 // Ends the client without the GIL: callbacks of outstanding calls want it, perhaps on other threads.
 void EndClient(Client* client) {
   if (PyGILState_Check() != 0) {
-    nb::gil_scoped_release release;
+    const GilReleased released;
     delete client;
   } else {
     delete client;
@@ -67,23 +68,25 @@ struct Pending {
 };
 std::shared_ptr<Pending> MakePending(nb::object callback) {
   return {new Pending{std::move(callback), {}}, [](Pending* pending) {
-            nb::gil_scoped_acquire acquire;
-            delete pending;
+            const GilTaken taken;
+            RunOrStay([&] { delete pending; });
           }};
 }
 // callback(result, None) or callback(None, error). What it raises is Python's to report, not ours to swallow.
 template <typename Make>
 void Tell(const Pending& pending, const Status& status, Make&& make) {
-  nb::gil_scoped_acquire acquire;
-  try {
-    if (status.ok()) {
-      pending.callback(make(), nb::none());
-    } else {
-      pending.callback(nb::none(), MakeError(status));
+  const GilTaken taken;
+  RunOrStay([&] {
+    try {
+      if (status.ok()) {
+        pending.callback(make(), nb::none());
+      } else {
+        pending.callback(nb::none(), MakeError(status));
+      }
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable("callback of a cistern call");
     }
-  } catch (nb::python_error& error) {
-    error.discard_as_unraisable("callback of a cistern call");
-  }
+  });
 }
 template <typename From>
 std::function<void(From)> TellReport(std::shared_ptr<Pending> pending) {
@@ -111,7 +114,7 @@ nb::object Connect(std::string router, std::string transport, std::string tenant
   options.breaker_retry = std::chrono::milliseconds(breaker_retry_ms);
   options.negative_ttl = std::chrono::milliseconds(negative_ttl_ms);
   Result<std::unique_ptr<Client>> connected = [&] {
-    nb::gil_scoped_release release;
+    const GilReleased released;
     return Client::Connect(options);
   }();
   return nb::cast(PyClient{std::shared_ptr<Client>(ValueOrRaise(std::move(connected)).release(), EndClient)});
@@ -136,7 +139,7 @@ Report LoadWait(const PyClient& self, const Hit& hit, nb::handle pages, uint32_t
   const std::vector<Page> targets = TakePages(pages, true, lent);
   const std::shared_ptr<Client> client = (self.get(), self.client);
   LoadReport report = [&] {
-    nb::gil_scoped_release release;
+    const GilReleased released;
     return client->LoadWait(hit, first, targets, Options(deadline_ms, slice_first, slice_count));
   }();
   return TakeReport(std::move(report));
@@ -147,7 +150,7 @@ Report FetchWait(const PyClient& self, const Chain& chain, nb::handle pages, uin
   const std::vector<Page> targets = TakePages(pages, true, lent);
   const std::shared_ptr<Client> client = (self.get(), self.client);
   LoadReport report = [&] {
-    nb::gil_scoped_release release;
+    const GilReleased released;
     return client->FetchWait(chain, targets, Options(deadline_ms, slice_first, slice_count));
   }();
   return TakeReport(std::move(report));
@@ -158,7 +161,7 @@ Report StoreWait(const PyClient& self, const Chain& chain, nb::handle pages, uin
   const std::vector<ConstPage> sources = AsConst(TakePages(pages, false, lent));
   const std::shared_ptr<Client> client = (self.get(), self.client);
   StoreReport report = [&] {
-    nb::gil_scoped_release release;
+    const GilReleased released;
     return client->StoreWait(chain, first, sources, Options(deadline_ms, slice_first, slice_count));
   }();
   return TakeReport(std::move(report));
@@ -167,7 +170,7 @@ uint32_t LookupWait(const PyClient& self, const Chain& chain, uint32_t deadline_
                     uint16_t slice_count) {
   const std::shared_ptr<Client> client = (self.get(), self.client);
   Result<uint32_t> found = [&] {
-    nb::gil_scoped_release release;
+    const GilReleased released;
     return client->LookupWait(chain, Options(deadline_ms, slice_first, slice_count));
   }();
   return ValueOrRaise(std::move(found));
@@ -176,7 +179,7 @@ Hit PlanWait(const PyClient& self, const Chain& chain, uint32_t deadline_ms, uin
              uint16_t slice_count) {
   const std::shared_ptr<Client> client = (self.get(), self.client);
   Result<Hit> hit = [&] {
-    nb::gil_scoped_release release;
+    const GilReleased released;
     return client->PlanWait(chain, Options(deadline_ms, slice_first, slice_count));
   }();
   return ValueOrRaise(std::move(hit));
@@ -187,7 +190,7 @@ uint64_t RemoveWait(const PyClient& self, nb::sequence chains, uint32_t deadline
   for (nb::handle chain : chains) removed.push_back(nb::cast<const Chain&>(chain));
   const std::shared_ptr<Client> client = (self.get(), self.client);
   RemoveReport report = [&] {
-    nb::gil_scoped_release release;
+    const GilReleased released;
     return client->RemoveWait(removed, Options(deadline_ms, 0, 0));
   }();
   if (!report.status.ok()) Raise(report.status);
@@ -199,49 +202,49 @@ uint64_t RemoveWait(const PyClient& self, nb::sequence chains, uint32_t deadline
 CallId SubmitLookup(const PyClient& self, const Chain& chain, nb::object callback, uint32_t deadline_ms,
                     uint16_t slice_first, uint16_t slice_count) {
   auto pending = MakePending(std::move(callback));
-  Client& client = self.get();
-  nb::gil_scoped_release release;
-  return client.Lookup(chain, Options(deadline_ms, slice_first, slice_count),
-                       [pending](Status status, uint32_t blocks) {
-                         Tell(*pending, status, [&] { return nb::cast(blocks); });
-                       });
+  const std::shared_ptr<Client> client = (self.get(), self.client);
+  const GilReleased released;
+  return client->Lookup(chain, Options(deadline_ms, slice_first, slice_count),
+                        [pending](Status status, uint32_t blocks) {
+                          Tell(*pending, status, [&] { return nb::cast(blocks); });
+                        });
 }
 CallId SubmitPlan(const PyClient& self, const Chain& chain, nb::object callback, uint32_t deadline_ms,
                   uint16_t slice_first, uint16_t slice_count) {
   auto pending = MakePending(std::move(callback));
-  Client& client = self.get();
-  nb::gil_scoped_release release;
-  return client.Plan(chain, Options(deadline_ms, slice_first, slice_count),
-                     [pending](Status status, Hit hit) {
-                       Tell(*pending, status, [&] { return nb::cast(std::move(hit)); });
-                     });
+  const std::shared_ptr<Client> client = (self.get(), self.client);
+  const GilReleased released;
+  return client->Plan(chain, Options(deadline_ms, slice_first, slice_count),
+                      [pending](Status status, Hit hit) {
+                        Tell(*pending, status, [&] { return nb::cast(std::move(hit)); });
+                      });
 }
 CallId SubmitLoad(const PyClient& self, const Hit& hit, nb::handle pages, nb::object callback, uint32_t first,
                   uint32_t deadline_ms, uint16_t slice_first, uint16_t slice_count) {
   auto pending = MakePending(std::move(callback));
   const std::vector<Page> targets = TakePages(pages, true, pending->lent);
-  Client& client = self.get();
-  nb::gil_scoped_release release;
-  return client.Load(hit, first, targets, Options(deadline_ms, slice_first, slice_count),
-                     TellReport<LoadReport>(std::move(pending)));
+  const std::shared_ptr<Client> client = (self.get(), self.client);
+  const GilReleased released;
+  return client->Load(hit, first, targets, Options(deadline_ms, slice_first, slice_count),
+                      TellReport<LoadReport>(std::move(pending)));
 }
 CallId SubmitFetch(const PyClient& self, const Chain& chain, nb::handle pages, nb::object callback,
                    uint32_t deadline_ms, uint16_t slice_first, uint16_t slice_count) {
   auto pending = MakePending(std::move(callback));
   const std::vector<Page> targets = TakePages(pages, true, pending->lent);
-  Client& client = self.get();
-  nb::gil_scoped_release release;
-  return client.Fetch(chain, targets, Options(deadline_ms, slice_first, slice_count),
-                      TellReport<LoadReport>(std::move(pending)));
+  const std::shared_ptr<Client> client = (self.get(), self.client);
+  const GilReleased released;
+  return client->Fetch(chain, targets, Options(deadline_ms, slice_first, slice_count),
+                       TellReport<LoadReport>(std::move(pending)));
 }
 CallId SubmitStore(const PyClient& self, const Chain& chain, nb::handle pages, nb::object callback,
                    uint32_t first, uint32_t deadline_ms, uint16_t slice_first, uint16_t slice_count) {
   auto pending = MakePending(std::move(callback));
   const std::vector<ConstPage> sources = AsConst(TakePages(pages, false, pending->lent));
-  Client& client = self.get();
-  nb::gil_scoped_release release;
-  return client.Store(chain, first, sources, Options(deadline_ms, slice_first, slice_count),
-                      TellReport<StoreReport>(std::move(pending)));
+  const std::shared_ptr<Client> client = (self.get(), self.client);
+  const GilReleased released;
+  return client->Store(chain, first, sources, Options(deadline_ms, slice_first, slice_count),
+                       TellReport<StoreReport>(std::move(pending)));
 }
 
 template <typename Class>
@@ -260,14 +263,14 @@ void BindSubmissions(Class& type) {
           "cancel",
           [](const PyClient& self, CallId call) {
             const std::shared_ptr<Client> client = (self.get(), self.client);
-            nb::gil_scoped_release release;
+            const GilReleased released;
             client->Cancel(call);
           },
           "call"_a)
       .def("poll",
            [](const PyClient& self) {
              const std::shared_ptr<Client> client = (self.get(), self.client);
-             nb::gil_scoped_release release;
+             const GilReleased released;
              return client->Poll();
            })
       .def("fileno", [](const PyClient& self) { return self.get().event_fd(); });

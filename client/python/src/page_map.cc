@@ -4,6 +4,7 @@
 #include <string>
 
 #include "client/python/src/errors.h"
+#include "client/python/src/gil.h"
 #include "client/python/src/lent.h"
 
 namespace cistern::py {
@@ -21,7 +22,7 @@ void PageSet::CopyTo(nb::handle buffer) const {
   const Piece to = lent.Take(buffer, true);
   if (to.bytes != bytes())
     RaiseInvalid("buffer: has " + std::to_string(to.bytes) + " bytes, the pages " + std::to_string(bytes()));
-  nb::gil_scoped_release release;
+  const GilReleased released;
   auto* at = static_cast<std::byte*>(to.data);
   for (const Page& page : pages_) {
     for (const Piece& piece : page.pieces) {
@@ -37,7 +38,7 @@ void PageSet::CopyFrom(nb::handle buffer) const {
   if (from.bytes != bytes())
     RaiseInvalid("buffer: has " + std::to_string(from.bytes) + " bytes, the pages " +
                  std::to_string(bytes()));
-  nb::gil_scoped_release release;
+  const GilReleased released;
   const auto* at = static_cast<const std::byte*>(from.data);
   for (const Page& page : pages_) {
     for (const Piece& piece : page.pieces) {

@@ -286,6 +286,30 @@ class Calls(harness.Case):
             thread.join()
         self.assertEqual(wrong, [])
 
+    def test_threads_in_calls_do_not_keep_a_process_from_ending_well(self):
+        """Threads that nobody joins, in calls and in callbacks, while the interpreter ends."""
+        program = f"""
+import cistern, threading
+client = cistern.Client({self.router!r})
+chain = client.chain(cistern.Layout(model="t", block_tokens=16, part_bytes=64), list(range(64)))
+inside = threading.Semaphore(0)
+def ask():
+    while True:
+        client.lookup(chain)
+        inside.release()
+def submit():
+    while True:
+        client.submit_lookup(chain, lambda *result: inside.release())
+        client.poll()
+for work in (ask, ask, submit, submit):
+    threading.Thread(target=work, daemon=True).start()
+for _ in range(100):
+    inside.acquire()
+"""
+        for _ in range(10):
+            done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=harness.PATIENCE)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+
     def test_readme_example_runs(self):
         text = (HERE.parent / "README.md").read_text()
         program = re.search(r"```python\n(.*?)```", text, re.S).group(1)
