@@ -9,6 +9,7 @@ from cistern import _cistern, aio
 
 HERE = pathlib.Path(__file__).resolve().parent
 SIZE = 64 << 10
+BLOCKS_PER_REQUEST_MAX = 16384  # Of transport/messages.h.
 
 
 def layout(**changes):
@@ -135,6 +136,20 @@ class Calls(harness.Case):
         self.kill(self.node_pids["node-1"])
         with self.assertRaisesRegex(cistern.Error, "node-1"):
             self.client.remove([first])
+
+    def test_a_removal_has_one_deadline_for_all_its_requests(self):
+        """Eight requests' worth of blocks, and a node that is silent: the caller waits once, not once a request."""
+        chain = self.client.chain(layout(), array.array("I", range(16 * BLOCKS_PER_REQUEST_MAX)))
+        self.assertEqual((len(chain), self.client.remove([chain] * 8)), (BLOCKS_PER_REQUEST_MAX, 0))
+        self.kill(self.node_pids["node-1"], signal.SIGSTOP)
+        begin = time.monotonic()
+        try:
+            with self.assertRaises(cistern.Error) as caught:
+                self.client.remove([chain] * 8, deadline_ms=1000)
+        finally:
+            self.kill(self.node_pids["node-1"], signal.SIGCONT)
+        self.assertEqual(caught.exception.code, cistern.Code.DEADLINE_EXCEEDED)
+        self.assertLess(time.monotonic() - begin, 3)
 
     def test_pages_of_several_pieces_and_of_the_window(self):
         chain = self.client.chain(layout(), tokens(2, 5))
