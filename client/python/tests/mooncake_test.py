@@ -7,7 +7,7 @@ import harness
 
 import cistern
 from cistern.keyed import PART_BYTES_MAX
-from cistern.mooncake_compat import ErrorCode, MooncakeDistributedStore, ReplicateConfig, SoftPinAction, objects, shim, values
+from cistern.mooncake_compat import ErrorCode, MooncakeDistributedStore, ReplicateConfig, SoftPinAction, objects, shim, tensors, values
 
 TORCH = importlib.util.find_spec("torch") is not None
 STAMP_BYTES = 26
@@ -73,11 +73,11 @@ class Plain(unittest.TestCase):
 
     def test_shim_is_there_only_when_asked_for(self):
         self.assertNotIn("mooncake", sys.modules)
-        program = "from mooncake.store import MooncakeDistributedStore, ReplicateConfig, SoftPinAction; print(MooncakeDistributedStore.__module__)"
+        program = "from mooncake.store import MooncakeDistributedStore as S, ReplicateConfig, _tensor_metadata_size as n; print(S.__module__, n())"
         found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
         self.assertIn("ModuleNotFoundError", found.stderr)
         found = subprocess.run([sys.executable, "-c", "import cistern.mooncake_compat as c; c.install(); c.install(); " + program], capture_output=True, text=True)
-        self.assertEqual(found.stdout.strip(), "cistern.mooncake_compat.store", found.stderr)
+        self.assertEqual(found.stdout.strip(), f"cistern.mooncake_compat.store {tensors.HEADER_BYTES}", found.stderr)
         found = subprocess.run([sys.executable, "-m", "cistern.mooncake_compat"], capture_output=True, text=True)
         self.assertEqual((found.returncode, found.stderr.startswith("usage:")), (2, True))
         taken = type(sys)("mooncake")
@@ -369,7 +369,12 @@ class Tensors(Stores):
         self.assertTrue(torch.equal(got, tensor))
         self.assertEqual(self.store.put_tensor_from("u", at, self.store.get_size("t")), 0)
         self.assertTrue(torch.equal(self.store.get_tensor("u"), tensor))
-        self.assertEqual(self.store.put_tensor_from("w", at, 50), INVALID)
+        self.assertEqual([self.store.put_tensor_from("w", at, n) for n in (50, self.store.get_size("t") - 1)], [INVALID] * 2)
+        # Users reckon with Mooncake's header, 304 bytes: more than ours, and not all of it the tensor's.
+        self.assertEqual((self.store.upsert_tensor_from("w", at, 304 + 6 * 4 * 4), self.store.get_size("w")), (0, self.store.get_size("t")))
+        self.assertEqual(self.store.put_tensor_with_tp_from("v", at, 304 + 6 * 4 * 4, tp_rank=1, tp_size=2, split_dim=1), 0)
+        self.assertTrue(torch.equal(torch.cat([self.store.get_tensor_with_tp("v", rank, 2) for rank in (0, 1)], 1), tensor))
+        self.assertEqual(self.store.batch_put_tensor_with_tp_from(["x", "y"], [at, at], [500, 10], tp_size=2), [INVALID] * 2)
         self.assertIsNone(self.store.get_tensor_into("t", at, 10))
         self.assertEqual(self.store.put_tensor_with_tp("s", tensor, tp_size=3), 0)
         for rank in range(3):

@@ -12,7 +12,7 @@ def install(*, segments: bool = False, path: Sequence[str] = ()) -> None:
     `segments`: what a store with a segment of its own has put in one copy goes when it closes, as with Mooncake when it is the
     only one; else values stay. `path`: folders in which other modules named `mooncake.` are looked for.
     """
-    from . import store, values
+    from . import store, tensors, values
 
     there = sys.modules.get("mooncake")
     if there is not None and not getattr(there, "__cistern__", False):
@@ -23,6 +23,7 @@ def install(*, segments: bool = False, path: Sequence[str] = ()) -> None:
     package.store = module
     for name in ("BufferHandle", "ObjectDataType", "ReplicateConfig", "SoftPinAction"):
         setattr(module, name, getattr(values, name))
+    module._tensor_metadata_size = lambda: tensors.HEADER_BYTES  # Mooncake's other modules reckon buffers with it.
     module.MooncakeDistributedStore = store.MooncakeDistributedStore
     store.MooncakeDistributedStore._segments = segments
     sys.modules["mooncake"], sys.modules["mooncake.store"] = package, module

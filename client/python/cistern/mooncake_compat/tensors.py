@@ -37,8 +37,8 @@ def pack(tensor: Any) -> list[memoryview] | None:
     return [header, memoryview(flat.numpy()).cast("B")]
 
 
-def unpack(memory: Any) -> Any:
-    """The tensor whose elements lie in writable `memory`; None when that is no tensor."""
+def unpack(memory: Any, exact: bool = True) -> Any:
+    """The tensor whose elements lie in writable `memory`, not `exact`: at its beginning; None when that is no tensor."""
     import torch
 
     view = memoryview(memory)
@@ -48,11 +48,14 @@ def unpack(memory: Any) -> Any:
     if magic != _MAGIC or version != 1 or code >= len(DTYPES) or dimensions > DIMENSIONS_MAX:
         return None
     dtype, shape = getattr(torch, DTYPES[code], None), sizes[:dimensions]
-    if dtype is None or min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(view) - HEADER_BYTES:
+    if dtype is None or min(shape, default=0) < 0:
         return None
-    if math.prod(shape) == 0:
+    end = HEADER_BYTES + math.prod(shape) * dtype.itemsize
+    if end > len(view) or (exact and end != len(view)):
+        return None
+    if end == HEADER_BYTES:
         return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(view[HEADER_BYTES:], dtype=torch.uint8).view(dtype).reshape(shape)
+    return torch.frombuffer(view[HEADER_BYTES:end], dtype=torch.uint8).view(dtype).reshape(shape)
 
 
 def shard_key(key: str, rank: int) -> str:
@@ -145,6 +148,19 @@ class TensorForms:
             return [INVALID] * len(base_keys)
         return [self.pub_tensor_with_tp(k, t, config, tp_rank, tp_size, split_dim) for k, t in zip(base_keys, tensors_list)]
 
+    def put_tensor_with_tp_from(self, key: str, buffer_ptr: int, size: int, tp_rank: int = 0, tp_size: int = 1, split_dim: int = 0) -> int:
+        """The whole tensor lies in the buffer; the shards of all ranks are put."""
+        return self.batch_put_tensor_with_tp_from([key], [buffer_ptr], [size], tp_rank, tp_size, split_dim)[0]
+
+    def batch_put_tensor_with_tp_from(self, base_keys: Sequence[str], buffer_ptrs: Sequence[int], sizes: Sequence[int], tp_rank: int = 0,
+                                      tp_size: int = 1, split_dim: int = 0) -> list[int]:
+        if not len(base_keys) == len(buffer_ptrs) == len(sizes) or not all(buffer_ptrs):
+            return [INVALID] * len(base_keys)
+        tensors = self._tensors_at(buffer_ptrs, sizes)
+        if tensors is None:
+            return [INVALID] * len(base_keys)
+        return self.batch_pub_tensor_with_tp(base_keys, tensors, None, tp_rank, tp_size, split_dim)
+
     def get_tensor_with_tp(self, key: str, tp_rank: int = 0, tp_size: int = 1, split_dim: int = 0) -> Any:
         return self.get_tensor(key if tp_size <= 1 else shard_key(key, tp_rank))
 
@@ -199,6 +215,13 @@ class TensorForms:
     def _put_tensors_from(self, keys: Sequence[str], pointers: Sequence[int], sizes: Sequence[int], put: Any) -> list[int]:
         if not len(keys) == len(pointers) == len(sizes) or not all(pointers):
             return [INVALID] * len(keys)
-        if any(unpack(memory_at(p, n)) is None for p, n in zip(pointers, sizes)):
+        tensors = self._tensors_at(pointers, sizes)
+        if tensors is None:
             return [INVALID] * len(keys)
-        return put(keys, pointers, sizes)
+        return put(keys, pointers, [HEADER_BYTES + tensor.numel() * tensor.element_size() for tensor in tensors])
+
+    @staticmethod
+    def _tensors_at(pointers: Sequence[int], sizes: Sequence[int]) -> list[Any] | None:
+        """Callers reckon sizes with Mooncake's header, which is longer: what stands behind a tensor is not its own."""
+        tensors = [unpack(memory_at(p, n), exact=False) for p, n in zip(pointers, sizes)]
+        return None if any(tensor is None for tensor in tensors) else tensors
