@@ -1,6 +1,7 @@
-"""One vLLM engine in one process: vllm_engine.py SPEC OUT. SPEC: {model, dtype, extra or null, prompts, max_tokens, engine, die_at or null}; OUT: {rows:
-[{tokens, external, local, computed, seconds}], seconds, block_size, counters}."""
-import json, os, pathlib, signal, sys, time
+"""One vLLM engine in one process: vllm_engine.py SPEC OUT. SPEC: {model, dtype, extra or null, prompts, max_tokens, engine, die_at or null,
+between: {number of a prompt: "reset", or a command that runs before it}}; OUT: {rows: [{tokens, external, local, computed, seconds}],
+seconds, block_size, counters}."""
+import json, os, pathlib, signal, subprocess, sys, time
 
 ENVIRONMENT = dict(VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind", VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_NO_USAGE_STATS="1",
                    VLLM_HOST_IP="127.0.0.1", OMP_NUM_THREADS="2", HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", DO_NOT_TRACK="1",
@@ -39,6 +40,13 @@ def die_at(place, calls):
     setattr(owner, name, dying)
 
 
+def before(llm, action):
+    if action == "reset":
+        assert llm.reset_prefix_cache(reset_connector=True), "the engine did not reset its cache"
+    elif action:
+        subprocess.run(action, shell=True, check=True, timeout=120, stdout=subprocess.DEVNULL)
+
+
 def main():
     begin = time.monotonic()
     spec = json.loads(pathlib.Path(sys.argv[1]).read_text())
@@ -52,14 +60,15 @@ def main():
         kv_connector_extra_config=spec["extra"])}
     llm = LLM(model=spec["model"], dtype=spec["dtype"], load_format="safetensors", skip_tokenizer_init=True, seed=11, max_model_len=2048,
               max_num_seqs=4, max_num_batched_tokens=2048, enforce_eager=True, disable_log_stats=False,
-              enable_prefix_caching=spec["extra"] is not None, **transfer, **spec["engine"])
+              enable_prefix_caching=spec["extra"] is not None and spec.get("reuse", True), **transfer, **spec["engine"])
     sampling = SamplingParams(temperature=0.0, max_tokens=spec["max_tokens"], ignore_eos=True, detokenize=False)
     rows = []
-    for tokens in spec["prompts"]:
-        before, start = by_source(llm), time.monotonic()
+    for number, tokens in enumerate(spec["prompts"]):
+        before(llm, spec.get("between", {}).get(str(number)))
+        counted, start = by_source(llm), time.monotonic()
         out = llm.generate([{"prompt_token_ids": tokens}], sampling, use_tqdm=False)[0].outputs[0]
         after = by_source(llm)
-        rows.append({name: after[name] - before[name] for name in SOURCES} | dict(tokens=list(out.token_ids), seconds=time.monotonic() - start))
+        rows.append({name: after[name] - counted[name] for name in SOURCES} | dict(tokens=list(out.token_ids), seconds=time.monotonic() - start))
     llm.generate([{"prompt_token_ids": [5, 6, 7]}], SamplingParams(max_tokens=2, ignore_eos=True, detokenize=False), use_tqdm=False)
     counters, block_size = connector_counters(llm), llm.llm_engine.vllm_config.cache_config.block_size
     llm.llm_engine.engine_core.shutdown()

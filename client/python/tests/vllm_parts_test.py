@@ -297,6 +297,20 @@ class Scheduling(unittest.TestCase):
         windowed = group(window=256)
         self.assertEqual([windowed.first_needed(end) for end in (1, 2, 3, 7)], [0, 0, 1, 5])
 
+    def test_F54_pages_that_nobody_finds_are_said_once(self):
+        made, client = side(cached=0)
+        made.match(request(300), 0)
+        made.plan_step(step(new=[("r", 0, ([5, 6, 7],))], scheduled={"r": 300}))
+        with self.assertLogs("vllm.cistern") as logged:
+            for n in range(3 * scheduler.HITLESS_LOOKUPS_MAX):
+                made.match(request(name=f"q{n}"), 0)
+        self.assertEqual((len(logged.output), made.counters["hitless_alarms"]), (1, 1))
+        self.assertIn("group 0: ", logged.output[0])
+        other, client = side(cached=0)  # Stores nothing: nobody can be expected to find it.
+        for n in range(2 * scheduler.HITLESS_LOOKUPS_MAX):
+            other.match(request(name=f"q{n}"), 0)
+        self.assertEqual(other.counters["hitless_alarms"], 0)
+
     def test_new_weights_are_new_keys(self):
         made, client = side()
         one = request()

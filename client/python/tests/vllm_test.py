@@ -1,5 +1,7 @@
-"""A real vLLM on the CPU with CisternConnector against a two-node cluster: vllm_test.py BUILD SOURCE [CASE,...]. Each engine is a process of
-its own. `plugins` instead of cases: engines_test.py, in the same environment. Skipped where vLLM is not installed: deploy/install_vllm_cpu.sh puts it into build/vllm; CISTERN_VLLM names another environment."""
+"""A real vLLM on the CPU with CisternConnector against a two-node cluster: vllm_test.py BUILD SOURCE [CASE,...|long]. Each engine is a process
+of its own, so only the case `short` runs with the other tests; `long` is all the others, some 20 minutes. `plugins` instead of cases: the
+tests of the other engines' plug-ins, in the same environment. Skipped where vLLM is not installed: deploy/install_vllm_cpu.sh puts it into
+build/vllm; CISTERN_VLLM names another environment."""
 import contextlib, json, os, pathlib, shutil, subprocess, sys, tempfile
 
 import environment
@@ -7,8 +9,9 @@ import environment
 HERE = pathlib.Path(__file__).resolve().parent
 ENGINE_PATIENCE_S = 600
 DEAD_EXTRA_S = 10  # What an engine may take longer when its cluster is gone.
+REQUEST_S_MAX = 10  # The longest of any request whose cluster dies.
 PROMPTS = (0, 1)
-LENGTH = 600
+LONG = ("retile", "tp", "states", "sync", "resets", "others", "killed", "dies")
 
 
 class Wrong(Exception):
@@ -21,13 +24,16 @@ class Cluster:
         self.router = None
 
     def up(self):
-        port = __import__("socket").create_server(("127.0.0.1", 0))
-        self.router = f"127.0.0.1:{port.getsockname()[1]}"
-        port.close()
+        if self.router is None:
+            port = __import__("socket").create_server(("127.0.0.1", 0))
+            self.router = f"127.0.0.1:{port.getsockname()[1]}"
+            port.close()
         done = subprocess.run([str(self.cistern), "up", "--nodes", "2", "--ram", "256M", "--dir", str(self.folder), "--router", self.router,
                                "--detach", "--json"], capture_output=True, text=True, timeout=120)
         if done.returncode:
             raise Wrong(f"no cluster: {done.stderr}")
+        up = json.loads(done.stdout)
+        return [up["router"]["pid"], *(node["pid"] for node in up["nodes"])]
 
     def down(self):
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -37,15 +43,20 @@ class Cluster:
 class Suite:
     def __init__(self, python, cluster, folder):
         self.python, self.cluster, self.folder, self.started = python, cluster, folder, 0
-        self.model = folder / "tiny-llama"
-        environment.call(python, "-c", f"import sys; sys.path.insert(0, {str(HERE)!r}); import tiny_model; tiny_model.write({str(self.model)!r})")
-        self.prompts = json.loads(environment.call(python, "-c", f"import sys, json; sys.path.insert(0, {str(HERE)!r}); import tiny_model;"
-                                                   f"print(json.dumps([tiny_model.prompt(n, {LENGTH}) for n in {PROMPTS}]))"))
+        self.use("llama", 600)
 
-    def engine(self, name, cache=True, dtype="float32", tp=1, die_at=None, **extra):
+    def use(self, model, length, seed=5):
+        """Engines from now on."""
+        self.length, self.model = length, self.folder / f"tiny-{model}-{seed}"
+        self.prompts = json.loads(environment.call(self.python, "-c", f"import sys, json; sys.path.insert(0, {str(HERE)!r}); import tiny_model;"
+                                                   f"tiny_model.write({str(self.model)!r}, {model!r}, {seed});"
+                                                   f"print(json.dumps([tiny_model.prompt(n, {length}) for n in {PROMPTS}]))"))
+
+    def engine(self, name, cache=True, dtype="float32", tp=1, die_at=None, prompts=None, between=None, max_tokens=16, **extra):
         self.started += 1
         stem = self.folder / f"{self.started:02d}-{name}"
-        spec = dict(die_at=die_at, model=str(self.model), dtype=dtype, prompts=self.prompts, max_tokens=16, engine={"tensor_parallel_size": tp} if tp > 1 else {},
+        spec = dict(die_at=die_at, model=str(self.model), dtype=dtype, prompts=prompts or self.prompts, max_tokens=max_tokens, between=between or {},
+                    engine={"tensor_parallel_size": tp} if tp > 1 else {},
                     extra={"routers": self.cluster.router, "lookup_deadline_ms": 5000, **extra} if cache else None)
         pathlib.Path(f"{stem}.spec").write_text(json.dumps(spec))
         with open(f"{stem}.log", "wb") as log:
@@ -73,6 +84,10 @@ class Suite:
         if got != want:
             raise Wrong(f"{name}: loaded {got} tokens, wanted {want}")
 
+    def whole(self, run):
+        """Tokens of a prompt that can be loaded: whole blocks, and one token is always computed."""
+        return (self.length - 1) // run["block_size"] * run["block_size"]
+
     def cold(self, **engine):
         cold = self.engine("cold", cache=False, **engine)
         if cold["rows"][0]["tokens"] == cold["rows"][1]["tokens"]:
@@ -81,13 +96,16 @@ class Suite:
 
     def stores_and_loads(self, name, first, second):
         """What one engine stores another loads; each against a run of its own kind without a cache."""
+        colds = {}
         for role, kind, hit in (("store", first, False), ("load", second, True)):
-            cold = self.cold(tp=kind.get("tp", 1))
+            engine = {key: kind[key] for key in ("tp", "dtype") if key in kind}
+            cold = colds.get(str(engine)) or self.cold(**engine)
+            colds[str(engine)] = cold
             run = self.engine(f"{name}-{role}", **kind)
             self.same_tokens(f"{name}-{role}", run, cold)
-            whole = (LENGTH - 1) // cold["block_size"] * cold["block_size"]
-            self.loads(f"{name}-{role}", run, [whole * hit] * len(PROMPTS))
+            self.loads(f"{name}-{role}", run, [self.whole(run) * hit] * len(PROMPTS))
 
+    # ------------------------------------------------ long cases
     def retile(self):
         """Blocks of 64 tokens under an engine whose pages have 128 and K transposed over all of them."""
         self.stores_and_loads("retile", dict(block_tokens=64), dict(block_tokens=64))
@@ -96,26 +114,72 @@ class Suite:
         """Two tensor-parallel ranks store, one loads: heads are stored one by one."""
         self.stores_and_loads("tp", dict(tp=2), dict(tp=1))
 
-    def killed(self):
-        """An engine dies at each step of a save and of a load; the next one gives the tokens of a run without a cache."""
-        cold = self.cold()
-        for n, (place, calls) in enumerate((("PageMover.copy_out", 1), ("WorkerSide._store", 1), ("PageMover.in_place", 2), ("WorkerSide._load", 1))):
-            self.engine(f"killed-{n}", die_at=[place, calls])
-            self.same_tokens(f"after-{n}", self.engine(f"after-{n}"), cold)
+    def states(self):
+        """Layers that keep a state instead of pages: one is stored where the prompt's last whole block ends."""
+        self.use("qwen3-next", 1500)
+        try:
+            self.stores_and_loads("states", dict(dtype="bfloat16"), dict(dtype="bfloat16"))  # The only type of its kernel for the CPU.
+        finally:
+            self.use("llama", 600)
 
     def sync(self):
         self.stores_and_loads("sync", dict(load_async=False, weights_id="sync"), dict(load_async=False, weights_id="sync"))
 
+    def killed(self):
+        """An engine dies at each step of a save and of a load; the next one gives the tokens of a run without a cache."""
+        cold = self.cold()
+        steps = (("PageMover.copy_out", 2, "first"), ("WorkerSide._store", 1, "second"),  # The self-test at start has copied out before,
+                 ("PageMover.in_place", 3, "first"), ("WorkerSide._load", 1, "first"))  # and in.
+        for n, (place, calls, keys) in enumerate(steps):
+            self.engine(f"killed-{n}", die_at=[place, calls], weights_id=f"killed {keys}")
+            self.same_tokens(f"after-{n}", self.engine(f"after-{n}", weights_id=f"killed {keys}"), cold)
+
+    def resets(self):
+        """reset_prefix_cache(reset_connector=True): what the engine itself has stored before is not found again, by it or by others after."""
+        cold, twice = self.cold(), [self.prompts[0]] * 3
+        run = self.engine("resets", prompts=twice, between={"1": "reset"}, weights_id="resets")
+        self.same_tokens("resets", run, dict(rows=[cold["rows"][0]] * 3))
+        self.loads("resets", run, [0, 0, 0])
+        if run["rows"][1]["local"] or not run["rows"][2]["local"]:
+            raise Wrong(f"resets: {run['rows']}: the second prompt should find nothing, the third the engine's own pages")
+
+    def others(self):
+        """Engines with other weights or another type: none of them loads what another has stored; each loads its own."""
+        stored = self.engine("others-first")
+        kinds = ((dict(seed=6), dict()), (dict(), dict(dtype="bfloat16")))
+        for n, (model, engine) in enumerate(kinds):
+            self.use("llama", 600, **model)
+            cold = self.cold(**engine)
+            for role, hit in (("store", False), ("load", True)):
+                run = self.engine(f"others-{n}-{role}", **engine)
+                self.same_tokens(f"others-{n}-{role}", run, cold)
+                self.loads(f"others-{n}-{role}", run, [self.whole(run) * hit] * len(PROMPTS))
+        self.use("llama", 600)
+        again = self.engine("others-again")
+        self.same_tokens("others-again", again, stored)
+        self.loads("others-again", again, [self.whole(again)] * len(PROMPTS))
+
+    def dies(self):
+        """The whole cluster is killed between two prompts of a living engine."""
+        cold = self.cold()
+        kill = "kill -9 " + " ".join(map(str, self.cluster.up()))
+        run = self.engine("dies", prompts=self.prompts + self.prompts, between={"1": kill}, weights_id="dies")
+        self.same_tokens("dies", run, dict(rows=cold["rows"] * 2))
+        self.loads("dies", run, [0] * 4)
+        if max(row["seconds"] for row in run["rows"]) > REQUEST_S_MAX:
+            raise Wrong(f"dies: requests took {[round(row['seconds'], 1) for row in run['rows']]} s")
+        self.cluster.up()
+
+    # ------------------------------------------------ what runs always
     def short(self):
         """cold, store, load, dead: what continuous integration has time for."""
         cold = self.cold()
-        whole = (LENGTH - 1) // cold["block_size"] * cold["block_size"]
         stored = self.engine("store")
         self.same_tokens("store", stored, cold)
         self.loads("store", stored, [0, 0])
         loaded = self.engine("load")
         self.same_tokens("load", loaded, cold)
-        self.loads("load", loaded, [whole, whole])
+        self.loads("load", loaded, [self.whole(cold)] * len(PROMPTS))
         self.cluster.down()  # The last of all: nobody starts it again.
         dead = self.engine("dead")
         self.same_tokens("dead", dead, cold)
@@ -140,19 +204,22 @@ def prepared(build, source):
 
 
 def plugins(build, source):
-    """LMCache's and SGLang's plug-ins: they want torch, which vLLM's environment has."""
+    """What wants torch, which vLLM's environment has: the plug-ins of LMCache and SGLang, tensors through Mooncake's interface."""
     python = prepared(build, source)
+    words = [str(build / "bin"), str(build / "tests")]
+    codes = [subprocess.run([str(python), "-B", str(HERE / "mooncake_test.py"), *words, "Tensors"]).returncode]
     folder, why = environment.engines(build, python)
     if folder is None:
-        environment.skip(f"LMCache and SGLang cannot be installed: {why}")
-    sys.exit(subprocess.run([str(python), "-B", str(HERE / "engines_test.py"), str(build / "bin"), str(build / "tests")],
-                            env=os.environ | {"CISTERN_ENGINES": str(folder)}).returncode)
+        environment.skip(f"LMCache and SGLang cannot be installed: {why}") if not codes[0] else sys.exit(codes[0])
+    codes.append(subprocess.run([str(python), "-B", str(HERE / "engines_test.py"), *words], env=os.environ | {"CISTERN_ENGINES": str(folder)}).returncode)
+    sys.exit(max(codes))
 
 
 def main():
     build, source = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
     if sys.argv[3:] == ["plugins"]:
         plugins(build, source)
+    cases = (sys.argv[3] if len(sys.argv) > 3 else "short").split(",")
     python = prepared(build, source)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="cistern-vllm-"))
     cluster = Cluster(build, folder / "cluster")
@@ -162,7 +229,7 @@ def main():
             raise Wrong(f"vllm_parts_test.py ended with {parts}")
         cluster.up()
         suite = Suite(python, cluster, folder)
-        for case in (sys.argv[3] if len(sys.argv) > 3 else "short").split(","):
+        for case in [name for case in cases for name in (LONG if case == "long" else [case])]:
             getattr(suite, case)()
     except Wrong as what:
         print(f"{what}\nlogs are in {folder}", file=sys.stderr)

@@ -21,7 +21,10 @@ SPANS_MAX = 64
 @dataclasses.dataclass
 class Group:
     """Layers that share block ids. A cistern block's bytes are [head][layer][page of that head]; `direct` pages are moved as
-    they lie, others through encoding.views, stored as [K rows][V rows] of block_tokens each."""
+    they lie, others through encoding.views, stored as [K rows][V rows] of block_tokens each.
+
+    Of a state group a block holds what the layers remember of all tokens before its end: one is enough for a hit, and only some
+    are kept. A cistern block of it is all of one rank's page, under the name of the history that ends there."""
 
     index: int
     layer_names: list[str]
@@ -36,6 +39,12 @@ class Group:
     window: int | None  # Tokens that the next one can see; None: all.
     encoding: encodings.Encoding
     layout: cistern.Layout
+    is_state: bool = False
+
+    @property
+    def page_shape(self) -> tuple[int, int, int]:
+        """Of one block in an engine's tensor of one layer."""
+        return (1, 1, self.content) if self.is_state else (self.heads, self.block_size, self.content)
 
     @property
     def direct(self) -> bool:
@@ -48,6 +57,8 @@ class Group:
 
     def first_needed(self, end: int) -> int:
         """First engine block that the token behind engine block `end` - 1 can see."""
+        if self.is_state:
+            return end - 1
         return 0 if self.window is None else max(0, (end * self.block_size - self.window + 1) // self.block_size)
 
 
@@ -91,10 +102,32 @@ def _supported(spec: Any) -> bool:
     return isinstance(spec, (FullAttentionSpec, SlidingWindowSpec)) and spec.tokens_per_state == 1
 
 
-def make_group(index: int, names: list[str], spec: Any, vllm_config: Any, options: Options, digest: bytes) -> Group:
+STATE_TOKENS = 8  # A block's name as token ids.
+
+
+def make_state_group(index: int, names: list[str], spec: Any, vllm_config: Any, digest: bytes) -> Group:
     name = f"KV cache group {index}"
+    if spec.mamba_cache_mode != "align":
+        refuse(f"{name} keeps states in mamba_cache_mode {spec.mamba_cache_mode!r}; 'align' is what it can move, with enable_prefix_caching")
+    parallel, content = vllm_config.parallel_config, spec.state_content_size_bytes
+    tp = parallel.tensor_parallel_size
+    spans = _spans(len(names), content)
+    shapes = ",".join(f"{'x'.join(map(str, shape))}:{str(dtype).removeprefix('torch.')}" for shape, dtype in zip(spec.shapes, spec.dtypes))
+    layout = cistern.Layout(
+        model=str(vllm_config.model_config.model)[-200:], block_tokens=STATE_TOKENS, part_bytes=len(names) // spans * content, slices=tp, spans=spans,
+        compute_digest=digest, geometry=f"vllm;state;{shapes};layers={len(names)};group={index};block={spec.block_size};tp={tp}")
+    return Group(index, list(names), spec.block_size, spec.block_size, 1, tp, parallel.rank % tp, 0, content, torch.int8, None,
+                 encodings.Encoding("state", None), layout, is_state=True)
+
+
+def make_group(index: int, names: list[str], spec: Any, vllm_config: Any, options: Options, digest: bytes) -> Group:
+    from vllm.v1.kv_cache_interface import MambaSpec
+
+    name = f"KV cache group {index}"
+    if isinstance(spec, MambaSpec):
+        return make_state_group(index, names, spec, vllm_config, digest)
     if not _supported(spec):
-        refuse(f"{name} is {type(spec).__name__}, which it does not move yet; full attention and sliding windows it does")
+        refuse(f"{name} is {type(spec).__name__}, which it does not move yet; full attention, sliding windows and states it does")
     model, parallel, cache = vllm_config.model_config, vllm_config.parallel_config, vllm_config.cache_config
     block_tokens = options.block_tokens or spec.block_size
     if spec.block_size % block_tokens:
@@ -125,5 +158,7 @@ def make_groups(vllm_config: Any, kv_cache_config: Any, options: Options, digest
             refuse(f"{name} above 1 is not supported")
     if torch.device(vllm_config.device_config.device).type != "cpu":
         refuse(f"pages on {vllm_config.device_config.device} are not supported yet; vLLM on the CPU is")
-    return [make_group(i, g.layer_names, g.kv_cache_spec, vllm_config, options, digest)
-            for i, g in enumerate(kv_cache_config.kv_cache_groups)]
+    groups = [make_group(i, g.layer_names, g.kv_cache_spec, vllm_config, options, digest) for i, g in enumerate(kv_cache_config.kv_cache_groups)]
+    if all(group.is_state or group.window is not None for group in groups):
+        refuse("the model has no layer that sees all tokens: its pages have no history to be named by")
+    return groups

@@ -19,7 +19,7 @@ class PageMover:
 
     def __init__(self, group: Group, tensors: list[torch.Tensor]):
         self.group = group
-        want = (group.heads, group.block_size, group.content)
+        want = group.page_shape
         for name, tensor in zip(group.layer_names, tensors):
             if tensor.ndim != 4 or tuple(tensor.shape[1:]) != want or tensor.dtype != group.dtype or tensor.device.type != "cpu":
                 refuse(f"{name}: pages are {tuple(tensor.shape[1:])} of {tensor.dtype} on {tensor.device}, wanted {want} of {group.dtype} on cpu")

@@ -2,6 +2,7 @@
 scheduler's; every call here is bounded by lookup_deadline_ms."""
 from __future__ import annotations
 
+import array
 import collections
 import dataclasses
 import logging
@@ -19,6 +20,8 @@ from .session import Session
 
 log = logging.getLogger("vllm.cistern")
 TRACKED_MAX = 1 << 16  # Requests of one engine; vLLM itself holds far fewer.
+HITLESS_LOOKUPS_MAX = 1000  # So many without one hit, while pages are stored: somebody should look.
+BOUNDARIES_MAX = 32  # Ends of a hit that are tried for a state; it is kept where prompts and steps ended.
 
 
 @dataclasses.dataclass
@@ -48,15 +51,18 @@ class SchedulerSide:
         self._session, self._groups, self._options = session, groups, options
         # A hit ends where every group's engine block ends; what lies between is never loaded.
         self._unit = math.lcm(*(group.block_size for group in groups))
+        self._states = [group for group in groups if group.is_state]
         self._is_async = options.load_async or len(groups) > 1  # Failures in several groups can only be told by request.
         self._tracked: dict[str, Tracked] = {}
         self._loads: dict[str, list[Load]] = {}
         self.counters: collections.Counter[str] = collections.Counter()
         self._said: set[str] = set()  # What was logged once.
+        self._hitless, self._stores = 0, False  # Lookups since the last hit; whether pages were stored.
 
     def use(self, groups: list[Group]) -> None:
         """From now on under other keys."""
         self._groups = groups
+        self._states = [group for group in groups if group.is_state]
         for tracked in self._tracked.values():
             tracked.answer = None
             tracked.chains = [None] * len(groups)
@@ -72,7 +78,21 @@ class SchedulerSide:
         self.counters["lookups"] += 1
         self.counters["lookup_us"] += int((time.perf_counter() - begin) * 1e6)
         self.counters["lookup_hits"] += tokens > 0
+        self._watch(tokens > 0)
         return tokens, self._is_async and tokens > 0
+
+    def _watch(self, is_hit: bool) -> None:
+        """Pages that nobody finds are most often ones that somebody names differently (F54)."""
+        self._hitless = 0 if is_hit else self._hitless + 1
+        if self._hitless == HITLESS_LOOKUPS_MAX and self._stores:
+            self.counters["hitless_alarms"] += 1
+            log.warning("cistern: pages are stored, but the last %d lookups found none; do engines that should share pages have the same model, "
+                        "weights_id, types, block size and tenant? This one's keys: %s", HITLESS_LOOKUPS_MAX, self.fingerprint())
+
+    def fingerprint(self) -> str:
+        """What two engines have in common when they find each other's pages, in a form that can be compared by eye."""
+        return "; ".join(f"group {g.index}: {g.layout.compute_digest.hex()[:12]} {g.layout.block_tokens} tokens {g.layout.dtype} {g.layout.geometry}"
+                         for g in self._groups)
 
     def _match(self, request: Any, local_tokens: int) -> int:
         tracked = self._track(request)
@@ -103,17 +123,38 @@ class SchedulerSide:
         deadline = time.monotonic() + self._options.lookup_deadline_ms / 1e3
         try:
             for group in self._groups:
-                left_ms = int((deadline - time.monotonic()) * 1e3)
-                if left_ms <= 0:
-                    self.counters["lookup_deadlines"] += 1
-                    return None
-                hit = client.plan(self._chain(tracked, group, last), deadline_ms=left_ms)
+                if group.is_state:
+                    continue
+                hit = client.plan(self._chain(tracked, group, last), deadline_ms=self._left_ms(deadline))
                 hits.append(hit)
                 end = min(end, hit.blocks * group.block_tokens)
+            end = end // self._unit * self._unit
+            return self._plan_states(tracked, hits, end, deadline) if self._states else (hits, end)
+        except TimeoutError:
+            self.counters["lookup_deadlines"] += 1
         except cistern.Error as error:
             self._say("lookup", error)
-            return None
-        return hits, end // self._unit * self._unit
+        return None
+
+    def _plan_states(self, tracked: Tracked, hits: list[cistern.Hit], end: int, deadline: float) -> tuple[list[cistern.Hit], int]:
+        """The last boundary up to `end` at which the states of all groups are there."""
+        for boundary in range(end, max(0, end - BOUNDARIES_MAX * self._unit), -self._unit):
+            found = []
+            for group in self._states:
+                hit = self._session.client.plan(self._chain(tracked, group, boundary), deadline_ms=self._left_ms(deadline))
+                if hit.blocks == 0:
+                    break
+                found.append(hit)
+            if len(found) == len(self._states):
+                return hits + found, boundary
+        return hits, 0
+
+    @staticmethod
+    def _left_ms(deadline: float) -> int:
+        left_ms = int((deadline - time.monotonic()) * 1e3)
+        if left_ms <= 0:
+            raise TimeoutError
+        return left_ms
 
     def _lease_end(self) -> float:
         return time.monotonic() + self._options.lease_ttl_ms / 2e3  # Half of it is left to whoever loads.
@@ -129,8 +170,12 @@ class SchedulerSide:
         return tracked
 
     def _chain(self, tracked: Tracked, group: Group, tokens: int) -> cistern.Chain:
-        """The chain of at least the request's first `tokens` tokens, hashed once."""
+        """The chain of at least the request's first `tokens` tokens, hashed once. Of a state group: the one block that ends there."""
         client, chain = self._session.client, tracked.chains[group.index]
+        if group.is_state:
+            history = next(g for g in self._groups if not g.is_state and g.window is None)
+            name = self._chain(tracked, history, tokens).hash(tokens // history.block_tokens - 1)
+            return client.chain(group.layout, array.array("I", name))
         done = 0 if chain is None else chain.blocks * group.block_tokens
         if chain is not None and done >= tokens:
             return chain
@@ -161,7 +206,7 @@ class SchedulerSide:
             except Exception as error:
                 self._say("load", error)
                 chain = None
-            loads.append(Load(group.index, chain, first * group.per_page, list(ids[first:last])))
+            loads.append(Load(group.index, chain, 0 if group.is_state else first * group.per_page, list(ids[first:last])))
         self._loads[request.request_id] = loads
 
     def _lease_again(self, tracked: Tracked, end: int) -> None:
@@ -201,7 +246,26 @@ class SchedulerSide:
                 for mine, ids in zip(tracked.blocks, more):
                     mine.extend(ids)
             self._save(plan, tracked, computed + step.num_scheduled_tokens[request_id])
+        if self._states and step.kv_connector_block_state is not None:
+            for request_id, offers in step.kv_connector_block_state.boundary_state_offloads.items():
+                if request_id in step.num_scheduled_tokens and request_id in self._tracked:
+                    self._save_states(plan, self._tracked[request_id], offers)
         return plan
+
+    def _save_states(self, plan: StepPlan, tracked: Tracked, offers: list[tuple[int, int, int]]) -> None:
+        """States that the engine has at the end of this step, and the blocks that hold them; they are copied before the next one."""
+        if self._session.client is None:
+            return
+        for index, block, tokens in offers:
+            group = self._groups[index]
+            if not group.is_state or block == 0 or tokens % self._unit or not 0 < tokens <= len(tracked.request.all_token_ids):
+                continue
+            if tokens // group.block_size <= tracked.saved[index]:
+                continue  # It was loaded.
+            try:
+                plan.saves.append(Save(index, self._chain(tracked, group, tokens), 0, [block]))
+            except Exception as error:
+                self._say("save", error)
 
     def _restart(self, tracked: Tracked, block_ids: Any, computed: int) -> None:
         tracked.blocks = [list(ids) for ids in block_ids] or [[] for _ in self._groups]
@@ -214,7 +278,8 @@ class SchedulerSide:
         committed = min(computed_after, len(tracked.request.all_token_ids))
         try:
             for group in self._groups:
-                self._save_group(plan, tracked, group, committed)
+                if not group.is_state:  # Its blocks are no list that grows: see _save_states.
+                    self._save_group(plan, tracked, group, committed)
         except Exception as error:
             self._say("save", error)
 
@@ -233,6 +298,7 @@ class SchedulerSide:
             while end < full and ids[end] != 0:
                 end += 1
             plan.saves.append(Save(group.index, chain, first * group.per_page, ids[first:end]))
+            self._stores = True
             first = end
 
     # ------------------------------------------------ ends
