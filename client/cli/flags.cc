@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/cli/calc_flags.h"
 #include "client/cli/flag_size.h"
@@ -297,9 +298,14 @@ std::optional<int> ParseFlags(int argc, const char* const* argv, CliOptions& out
   out.command = path;
   out.up.router_given = Names(argc, argv, "--router");
   const size_t colon = out.router.rfind(':');
-  if (colon == std::string::npos || colon == 0 || colon + 1 == out.router.size()) {
-    return Fail(json,
-                "--router '" + out.router + "' is not HOST:PORT; write for example " + kRouterAddressDefault);
+  uint32_t port = 0;
+  const bool address = colon != std::string::npos && colon != 0 &&
+                       absl::SimpleAtoi(out.router.substr(colon + 1), &port) && port <= UINT16_MAX;
+  if (!address || (port == 0 && path != "up")) {
+    return Fail(json, "--router '" + out.router +
+                          "' is not HOST:PORT with a port of 1 to 65535; write for example " +
+                          kRouterAddressDefault +
+                          (port == 0 && address ? "; only `up` finds a free one for port 0" : ""));
   }
   return std::nullopt;
 }

@@ -33,31 +33,49 @@ constexpr int kEndPatienceMs = 5000;
 
 void Pause() { poll(nullptr, 0, kPollEveryMs); }
 
-}  // namespace
-
-absl::Status CheckPortFree(const std::string& address) {
+// False: the host is a name.
+bool ToIpv4(const std::string& address, sockaddr_in& in) {
   const size_t colon = address.rfind(':');
   std::string host = address.substr(0, colon);
   if (host == "localhost") host = "127.0.0.1";
-  sockaddr_in in{};
   in.sin_family = AF_INET;
   in.sin_port = htons(static_cast<uint16_t>(std::atoi(address.c_str() + colon + 1)));
-  if (inet_pton(AF_INET, host.c_str(), &in.sin_addr) != 1)
-    return absl::OkStatus();  // A name: the server will tell.
+  return inet_pton(AF_INET, host.c_str(), &in.sin_addr) == 1;
+}
+
+// Listens for a moment; errno. `in` gets the port that was free.
+int Listen(sockaddr_in& in) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return absl::OkStatus();
-  const int yes = 1;  // As servers do: a port whose last connections are only fading out counts as free.
+  if (fd < 0) return 0;  // Not the port's fault.
+  const int yes = 1;     // As servers do: a port whose last connections are only fading out counts as free.
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-  const int bound = bind(fd, reinterpret_cast<const sockaddr*>(&in), sizeof(in)) == 0 ? listen(fd, 1) : -1;
-  const int error = errno;
+  auto* raw = reinterpret_cast<sockaddr*>(&in);
+  socklen_t bytes = sizeof(in);
+  const bool listens = bind(fd, raw, bytes) == 0 && listen(fd, 1) == 0 && getsockname(fd, raw, &bytes) == 0;
+  const int error = listens ? 0 : errno;
   close(fd);
-  if (bound == 0) return absl::OkStatus();
+  return error;
+}
+
+}  // namespace
+
+absl::Status CheckPortFree(const std::string& address) {
+  sockaddr_in in{};
+  if (!ToIpv4(address, in)) return absl::OkStatus();  // A name: the server will tell.
+  const int error = Listen(in);
+  if (error == 0) return absl::OkStatus();
   if (error == EADDRINUSE) {
     return absl::AlreadyExistsError(
         address + " is in use by another process; give another --router HOST:PORT, or end it");
   }
   return absl::UnavailableError("cannot listen on " + address + ": " + strerror(error) +
                                 "; give another --router HOST:PORT");
+}
+
+std::string WithPort(const std::string& address) {
+  sockaddr_in in{};
+  if (!ToIpv4(address, in) || in.sin_port != 0 || Listen(in) != 0) return address;
+  return address.substr(0, address.rfind(':') + 1) + std::to_string(ntohs(in.sin_port));
 }
 
 absl::Status LocalCluster::Start() {

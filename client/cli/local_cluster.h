@@ -62,5 +62,8 @@ class LocalCluster {
 // OK when nobody listens on HOST:PORT of this machine; else one line that says so. What a server there would
 // find.
 absl::Status CheckPortFree(const std::string& address);
+// The address with a free port in place of port 0; as it is where it has another port or a host that is a
+// name.
+std::string WithPort(const std::string& address);
 
 }  // namespace cistern

@@ -78,11 +78,19 @@ void StayInForeground(const LocalCluster& cluster, const sigset_t& signals) {
 
 }  // namespace
 
-int RunUp(const CliOptions& options) {
+int RunUp(const CliOptions& given) {
+  CliOptions options = given;
   // A port that is taken must not leave a folder behind.
   if (!ClusterFolder::Exists(options.dir)) {
+    options.router = WithPort(options.router);
+    if (options.router.ends_with(":0")) {
+      return Fail(options.json,
+                  "--router " + options.router + ": a free port is found for an IPv4 address only");
+    }
     if (const absl::Status free = CheckPortFree(options.router); !free.ok())
       return Fail(options.json, Words(free));
+  } else if (options.router.ends_with(":0")) {
+    options.up.router_given = false;  // It has its port.
   }
   sigset_t signals;
   sigemptyset(&signals);

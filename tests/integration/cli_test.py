@@ -260,6 +260,12 @@ class LocalCluster(WithCluster):
             self.assertTrue((self.dir / "logs" / f"{name}.log").exists())
         self.assertEqual((self.dir / "cluster.key").stat().st_mode & 0o777, 0o600)
 
+    def test_up_finds_a_free_port_for_port_0(self):
+        up, again = (self.ok("up", "--dir", self.dir, "--router", "127.0.0.1:0", "--nodes", 1, "--ram", "16M", "--detach") for _ in range(2))
+        self.assertEqual(self.ok("status", "--router", up["router"]["address"])["router"]["address"], again["router"]["address"])
+        for wrong in ("127.0.0.1:0", "127.0.0.1:70000", "127.0.0.1:x"):
+            self.refused("status", "--router", wrong, says=[wrong, "1 to 65535"])
+
     def test_F65_what_does_not_fit_the_folder_is_refused(self):
         self.up("--nodes", 2, "--ram", "64M")
         self.refused("up", "--dir", self.dir, "--router", f"127.0.0.1:{free_port()}", "--detach", says=[self.router])
