@@ -171,6 +171,7 @@ absl::Status LocalCluster::StartRouter() {
 absl::Status LocalCluster::WaitForRouter() {
   while (true) {
     CISTERN_RETURN_IF_ERROR(CheckStarted());
+    CISTERN_RETURN_IF_ERROR(StartRouter());  // What was just killed may have looked alive before.
     const absl::StatusOr<ClusterStatus> status = FetchClusterStatus(settings_.router, kStatusDeadline);
     if (status.ok()) {
       for (const NodeRecord& record : status->nodes) {
@@ -254,6 +255,7 @@ bool LocalCluster::AllActive(const ClusterStatus& status) {
 absl::Status LocalCluster::WaitUntilActive() {
   while (true) {
     CISTERN_RETURN_IF_ERROR(CheckStarted());
+    CISTERN_RETURN_IF_ERROR(StartNodes());  // Likewise.
     const absl::StatusOr<ClusterStatus> status = FetchClusterStatus(settings_.router, kStatusDeadline);
     if (status.ok() && AllActive(*status)) return absl::OkStatus();
     if (steady_clock::now() > deadline_) {
@@ -284,6 +286,7 @@ absl::Status LocalCluster::WaitUntilAnswering() {
       }
       ShowProgress("waiting for " + node.id + " to answer");
       Pause();
+      if (!IsAlive(node.process) && !node.started) CISTERN_RETURN_IF_ERROR(WaitUntilActive());
     }
   }
   return absl::OkStatus();

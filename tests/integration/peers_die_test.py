@@ -41,6 +41,20 @@ class Commands(Case):
         for words in (("status",), ("peers",), ("lookup", "--tokens", self.tokens()), ("bench", "read", "--seconds", 1)):
             self.assertIn(self.router, self.timed(*words, seconds=7)["error"])
 
+    def test_up_starts_a_node_again_that_dies_while_it_waits(self):
+        """As one looks that was killed just before: there, then not."""
+        self.up()
+        silent = self.node_pids["node-2"]
+        self.kill(silent, signal.SIGSTOP)
+        up = self.start_cistern("up", "--dir", self.folder / "c", "--detach")
+        gone = lambda: any(n["id"] == "node-2" and n["state"] == "gone" for n in self.cistern("status")["nodes"])
+        harness.wait_for(gone, "the router to miss the node, and so `up`")
+        self.kill(silent)
+        pids = {node["id"]: node["pid"] for node in self.finish(up)["nodes"]}
+        self.assertEqual(pids["node-1"], self.node_pids["node-1"])
+        self.assertNotEqual(pids["node-2"], silent)
+        self.assertFalse(any(node["stale"] for node in self.cistern("status")["nodes"]))
+
     def test_bench_says_what_happened_when_all_nodes_die(self):
         self.up()
         bench = self.start_cistern("bench", "read", "--seconds", 6, "--size", "64K")
