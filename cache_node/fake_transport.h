@@ -21,6 +21,7 @@ class FakeTransport final : public Transport {
   struct Sent {
     PeerId peer = 0;
     FrameType type{};
+    uint16_t flags = 0;
     uint64_t request_id = 0;
     Bytes body;
     std::vector<ConstSegment> segments;
@@ -149,6 +150,7 @@ class FakeTransport final : public Transport {
     }
     sent.push_back({.peer = peer,
                     .type = frame.type,
+                    .flags = frame.flags,
                     .request_id = frame.request_id,
                     .body = Bytes(frame.body.begin(), frame.body.end()),
                     .segments = {frame.payload.begin(), frame.payload.end()},

@@ -147,7 +147,7 @@ class NodeShard final : public TransportHandler {
   void Renew(PeerId peer, const InFrame& frame);
   void Release(PeerId peer, const InFrame& frame);
   bool TakePayload(SlotId slot, uint64_t& bytes);
-  void SendParts(PeerId peer, FrameType type, uint64_t request_id);
+  void SendParts(PeerId peer, FrameType type, uint64_t request_id, uint16_t flags = 0);
   void Describe(SlotId slot, PartDescriptor& out) const;
   void EndRow(uint32_t row);
 
@@ -163,6 +163,8 @@ class NodeShard final : public TransportHandler {
   bool HasTiersBelow() const { return disk_ != nullptr || hbm_ != nullptr; }
   uint32_t BlocksBelow(const ChainRequest& request, uint32_t from, PartResult& stopped_by);
   bool StageFirst(PeerId peer, const InFrame& frame, uint32_t in_ram);
+  bool TakesParts(const InFrame& frame) const;
+  void StageBlock(uint64_t group, uint32_t block);
   bool HoldOffer(PeerId peer, const InFrame& frame);
   bool PollDisk();
   void Resume(const WaitingFrame& waiting, FrameType type, Resuming how);

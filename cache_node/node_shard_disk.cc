@@ -7,6 +7,12 @@
 #include "cache_node/node_shard.h"
 
 namespace cistern {
+namespace {
+
+constexpr uint64_t kFirstPartBytes = 2u << 20;  // Of a plan that is answered in parts.
+constexpr uint64_t kReadAheadShare = 4;         // Of the RAM: 1 / 4 at most for one plan.
+
+}  // namespace
 
 void NodeShard::AttachDisk(std::unique_ptr<DiskTier> disk) {
   disk_ = std::move(disk);
@@ -41,31 +47,53 @@ uint32_t NodeShard::BlocksBelow(const ChainRequest& request, uint32_t from, Part
   return block - from;
 }
 
-// Brings what a plan lacks in RAM, and the disk has, into RAM; the plan is answered after that. False: there
-// is nothing to bring.
+// The asker comes again for what an answer leaves out. Tails are whole or nothing.
+bool NodeShard::TakesParts(const InFrame& frame) const {
+  return (frame.header.flags & kFlagInParts) != 0 && chain_.tail_parts == 0;
+}
+
+// Brings what a plan lacks in RAM, and the disk has, into RAM; the plan is answered after that, or, where the
+// asker takes an answer in parts, as soon as there is a first one: it reads that while the disk is read on.
+// False: the plan is not to wait.
 bool NodeShard::StageFirst(PeerId peer, const InFrame& frame, uint32_t in_ram) {
   PartResult why = PartResult::kOk;
   const uint32_t more = BlocksBelow(chain_, in_ram, why);
   if (more == 0) return false;
-  const uint64_t group = disk_->OpenGroup();
-  if (group == 0) return false;  // kStageGroupsMax plans wait: the hit is as long as RAM makes it.
-  for (uint32_t block = 0; block < in_ram + more; ++block) {
-    for (size_t c = 0; c < chain_.coords.size(); ++c) {
-      const PartCoord coord = chain_.coords[c];
-      const BlockKey& key = chain_.blocks[block];
-      const SlotId slot = ram_.Find(key.hash, coord);
-      if (slot == kNoSlot) {
-        disk_->Want(group, key, coord, chain_.layout, chain_.BytesOf(c));
-      } else if (ram_.TryLease(slot)) {  // So that it is still there when the rest is.
-        disk_->Hold(group, slot);
-      }
+  const uint64_t block_bytes = std::max<uint64_t>(1, chain_.BlockBytes());
+  const auto blocks_of = [&](uint64_t bytes) {
+    return static_cast<uint32_t>(std::clamp<uint64_t>(bytes / block_bytes, 1, more));
+  };
+  const bool in_parts = TakesParts(frame);
+  const uint32_t waits = !in_parts ? more : in_ram > 0 ? 0 : blocks_of(kFirstPartBytes);
+  if (waits > 0) {
+    const uint64_t group = disk_->OpenGroup();
+    if (group == 0) return false;  // kStageGroupsMax plans wait: the hit is as long as RAM makes it.
+    for (uint32_t block = 0; block < in_ram + waits; ++block) StageBlock(group, block);
+    waiting_plans_[group] = {
+        .peer = peer, .header = frame.header, .body = Bytes(frame.body.begin(), frame.body.end())};
+    ++counters_.staged_plans;
+    disk_->CloseGroup(group);
+  }
+  // What the asker will come for next.
+  const uint32_t ahead = std::min(more - waits, blocks_of(ram_.capacity_bytes() / kReadAheadShare));
+  const uint64_t group = ahead == 0 ? 0 : disk_->OpenGroup();
+  if (group == 0) return waits > 0;
+  for (uint32_t block = 0; block < ahead; ++block) StageBlock(group, in_ram + waits + block);
+  disk_->CloseGroup(group);
+  return waits > 0;
+}
+
+void NodeShard::StageBlock(uint64_t group, uint32_t block) {
+  for (size_t c = 0; c < chain_.coords.size(); ++c) {
+    const PartCoord coord = chain_.coords[c];
+    const BlockKey& key = chain_.blocks[block];
+    const SlotId slot = ram_.Find(key.hash, coord);
+    if (slot == kNoSlot) {
+      disk_->Want(group, key, coord, chain_.layout, chain_.BytesOf(c));
+    } else if (ram_.TryLease(slot)) {  // So that it is still there when the rest is.
+      disk_->Hold(group, slot);
     }
   }
-  waiting_plans_[group] = {
-      .peer = peer, .header = frame.header, .body = Bytes(frame.body.begin(), frame.body.end())};
-  ++counters_.staged_plans;
-  disk_->CloseGroup(group);
-  return true;
 }
 
 // While the log is behind, offers wait a little instead of filling RAM with what cannot be written (F42).
@@ -89,10 +117,11 @@ bool NodeShard::PollDisk() {
   std::vector<SlotId> held;
   while (disk_->TakeReady(group, held)) {
     any = true;
-    const auto it = waiting_plans_.find(group);
-    const WaitingFrame plan = std::move(it->second);
-    waiting_plans_.erase(it);
-    Resume(plan, FrameType::kPlan, Resuming::kYes);
+    if (const auto it = waiting_plans_.find(group); it != waiting_plans_.end()) {  // Else read ahead.
+      const WaitingFrame plan = std::move(it->second);
+      waiting_plans_.erase(it);
+      Resume(plan, FrameType::kPlan, Resuming::kYes);
+    }
     for (size_t i = held.size(); i-- > 0;) ram_.Unlease(held[i]);
   }
   while (!waiting_offers_.empty() && (!disk_->IsBehind() || waiting_offers_.front().until <= clock_.Now())) {

@@ -148,9 +148,11 @@ void NodeShard::Plan(PeerId peer, const InFrame& frame) {
       StageFromHbm(peer, frame, scan.hit_blocks)) {
     return;
   }
-  if (disk_ != nullptr && resuming_ != Resuming::kYes && scan.stopped_by == PartResult::kMiss &&
-      StageFirst(peer, frame, scan.hit_blocks)) {
-    return;
+  bool more = false;  // On its way from the disk, and the asker takes the answer in parts.
+  if (disk_ != nullptr && scan.stopped_by == PartResult::kMiss) {
+    if (resuming_ != Resuming::kYes && StageFirst(peer, frame, scan.hit_blocks)) return;
+    PartResult why = PartResult::kOk;
+    more = TakesParts(frame) && scan.hit_blocks > 0 && BlocksBelow(chain_, scan.hit_blocks, why) > 0;
   }
   if (scan.hit_blocks > 0 && !one_shot) {
     if (!leases_.HasRoom(peer) || !TryLeaseAll(slots_)) {
@@ -161,11 +163,12 @@ void NodeShard::Plan(PeerId peer, const InFrame& frame) {
       ++counters_.plans;
     }
   }
-  CountBlocks(scan, chain_.blocks.size());
+  more &= scan.hit_blocks > 0;
+  CountBlocks(scan, more ? scan.hit_blocks : chain_.blocks.size());
   slot_pairs_.resize(slots_.size());
   std::iota(slot_pairs_.begin(), slot_pairs_.end(), 0u);
   if (scan.stopped_by != PartResult::kBusy) {
-    BeginUses(chain_, slots_.size(), scan.hit_blocks, /*to_store=*/false);
+    BeginUses(chain_, slots_.size(), more ? UINT32_MAX : scan.hit_blocks, /*to_store=*/false);
     TouchAll(chain_);
     HeatRuns(chain_, scan.hit_blocks);
   }
@@ -189,7 +192,8 @@ void NodeShard::Plan(PeerId peer, const InFrame& frame) {
     }
     NodeCounters::Count(counters_.plan_parts, plan_reply_.parts[i].result);
   }
-  SendParts(peer, FrameType::kPlanReply, frame.header.request_id);
+  SendParts(peer, FrameType::kPlanReply, frame.header.request_id,
+            static_cast<uint16_t>(more ? kFlagInParts : 0));
 }
 
 // Queues a slot's bytes for the reply under construction; false when they do not fit.
@@ -203,7 +207,7 @@ bool NodeShard::TakePayload(SlotId slot, uint64_t& bytes) {
 }
 
 // Sends plan_reply_ with payload_, whose slots (held_) stay leased until the transport is done with them.
-void NodeShard::SendParts(PeerId peer, FrameType type, uint64_t request_id) {
+void NodeShard::SendParts(PeerId peer, FrameType type, uint64_t request_id, uint16_t flags) {
   uint64_t cookie = 0;
   if (!held_.empty()) {
     if (TryLeaseAll(held_)) {
@@ -223,9 +227,12 @@ void NodeShard::SendParts(PeerId peer, FrameType type, uint64_t request_id) {
   plan_reply_.incarnation = incarnation_;
   body_.clear();
   plan_reply_.Encode(body_);
-  SendOrFence(
-      peer,
-      OutFrame{.type = type, .request_id = request_id, .body = body_, .payload = payload_, .cookie = cookie});
+  SendOrFence(peer, OutFrame{.type = type,
+                             .flags = flags,
+                             .request_id = request_id,
+                             .body = body_,
+                             .payload = payload_,
+                             .cookie = cookie});
 }
 
 void NodeShard::Read(PeerId peer, const InFrame& frame) {

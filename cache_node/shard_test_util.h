@@ -108,6 +108,13 @@ class ShardWorld {
     }
     return false;
   }
+  // Of the reply that Take would take.
+  uint16_t ReplyFlags() const {
+    for (const auto& sent : transport.sent) {
+      if (sent.request_id == last_request) return sent.flags;
+    }
+    return 0;
+  }
   template <typename Message>
   void Ask(PeerId peer, FrameType type, const Message& message, uint16_t flags = 0,
            absl::Span<const std::byte> with = {}) {

@@ -74,6 +74,9 @@ enum FrameFlag : uint16_t {
   kFlagProbe = 8,       // LOOKUP by an operator: counts in no hit counter.
   kFlagUseRing = 16,    // RING: all later frames of both sides go through it.
   kFlagDetail = 32,     // LOOKUP, PLAN: the reply tells which tails are whole, and why a block is missing.
+  // PLAN: the asker takes an answer about the first blocks, and asks again for those behind them. PLAN_REPLY:
+  // that is such an answer; what follows is on its way from a slower tier.
+  kFlagInParts = 64,
 };
 
 struct FrameHeader {

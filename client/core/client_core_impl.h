@@ -24,8 +24,9 @@ inline constexpr uint64_t kInlineAskBytesMax =
 inline constexpr uint32_t kInlineAsksInFlightMax = 4;  // Windows under way, one operation and peer.
 inline constexpr uint32_t kPullsInFlightMax = 64;      // One operation.
 inline constexpr uint64_t kPullBytesPerPoll =
-    8u << 20;                              // One operation: others get their turn, deadlines are looked at.
-inline constexpr uint32_t kRoundsMax = 8;  // Of asking new and old owners in turn.
+    8u << 20;                               // One operation: others get their turn, deadlines are looked at.
+inline constexpr uint32_t kRoundsMax = 12;  // Of asking new and old owners in turn.
+inline constexpr uint32_t kRoundsInPartsMax = 6;  // A later one waits for all that is on its way.
 inline constexpr Nanos kFlushAfter =
     50 * kMillisecond;  // How long a RELEASE may wait for a frame to ride along with.
 inline constexpr uint64_t kWindowPutBytes =
@@ -48,7 +49,7 @@ struct ClientCore::Impl final : public TransportHandler {
   void OnFrame(PeerId peer, const InFrame& frame) override;
   void OnSent(PeerId peer, uint64_t cookie) override;
   void OnPulled(PeerId peer, uint64_t pull_id, const PullResult& result) override;
-  PartResult DecodeReply(Operation& op, Request& request, const ClientPeer& peer, FrameType type,
+  PartResult DecodeReply(Operation& op, Request& request, const ClientPeer& peer, const FrameHeader& header,
                          ByteView body);
   PartResult CheckPlanReply(const Operation& op, const Ask& ask, const ClientPeer& peer) const;
   void LandPieces(Operation& op, Request& request, absl::Span<const uint32_t> piece_crcs);

@@ -79,7 +79,8 @@ PartResult ClientCore::Impl::CheckPlanReply(const Operation& op, const Ask& ask,
 
 // Decodes a reply into its place. Not kOk: the request is to be failed with that.
 PartResult ClientCore::Impl::DecodeReply(Operation& op, Request& request, const ClientPeer& peer,
-                                         FrameType type, ByteView body) {
+                                         const FrameHeader& header, ByteView body) {
+  const FrameType type = header.type;
   if (type == FrameType::kError) {
     ErrorBody error;
     if (!error.Decode(body).ok()) return PartResult::kCorrupt;
@@ -104,6 +105,8 @@ PartResult ClientCore::Impl::DecodeReply(Operation& op, Request& request, const 
       if (!ask.set.reply.Decode(body).ok()) return PartResult::kCorrupt;
       ask.set.ttl = std::min<Nanos>(Nanos{ask.set.reply.ttl_ms} * kMillisecond, kLeaseTtlMax);
       ask.set.lease_end = request.sent_at + ask.set.ttl;
+      // Without a block of progress it is a miss like any other: no node can keep a call going round.
+      ask.set.more = (header.flags & kFlagInParts) != 0 && ask.set.reply.hit_blocks > 0;
       return CheckPlanReply(op, ask, peer);
     }
     case FrameType::kReadReply: {
@@ -146,8 +149,7 @@ absl::Status ClientCore::Impl::OnPayload(PeerId peer_id, const FrameHeader& head
   }
   Operation& op = *request->op;
   const bool wanted = request->inlined || request->type == FrameType::kRead;
-  const PartResult decoded =
-      wanted ? DecodeReply(op, *request, *peer, header.type, body) : PartResult::kCorrupt;
+  const PartResult decoded = wanted ? DecodeReply(op, *request, *peer, header, body) : PartResult::kCorrupt;
   if (decoded != PartResult::kOk) {
     ++counters_.bad_frames;
     FailRequest(*request, decoded);  // The payload is drained, and no frame follows.
@@ -225,7 +227,7 @@ void ClientCore::Impl::OnFrame(PeerId peer_id, const InFrame& frame) {
     return;
   }
   if (!request->receiving) {
-    const PartResult decoded = DecodeReply(op, *request, *peer, frame.header.type, frame.body);
+    const PartResult decoded = DecodeReply(op, *request, *peer, frame.header, frame.body);
     if (decoded != PartResult::kOk) {
       if (frame.header.type != FrameType::kError) ++counters_.bad_frames;
       FailRequest(*request, decoded);

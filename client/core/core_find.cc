@@ -238,6 +238,7 @@ void ClientCore::Impl::ApplyAnswer(Operation& op, uint32_t index) {
   uint32_t left = ask.failure == PartResult::kOk ? ask.set.reply.hit_blocks : 0;
   if (left != 0 && !ask.set.reply.detail.tails.empty()) TakeDetail(op, ask);
   const PartResult why = ask.failure != PartResult::kOk ? ask.failure : ask.set.reply.stopped_by;
+  const bool more = ask.failure == PartResult::kOk && ask.set.more;
   bool stopped = false;
   for (uint32_t i = ask.first_piece; i < ask.first_piece + ask.pieces; ++i) {
     Piece& piece = op.pieces[i];
@@ -247,7 +248,7 @@ void ClientCore::Impl::ApplyAnswer(Operation& op, uint32_t index) {
     piece.got = std::min(left, piece.count);
     left -= piece.got;
     run.have = piece.first + piece.got - run.run.first;
-    if (piece.got == piece.count) continue;
+    if (piece.got == piece.count || more) continue;  // More is on its way: the next round asks for it there.
     if (!stopped || ask.failure != PartResult::kOk) {
       stopped = true;
       run.reason = ask.failure == PartResult::kOk && ask.set.reply.detail.present ? ask.set.reply.detail.why

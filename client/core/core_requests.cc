@@ -88,6 +88,10 @@ void ClientCore::Impl::EncodeAsk(Operation& op, Ask& ask, Request& request, OutF
       request.inlined = ask.set.inlined = true;
     }
   }
+  ask.set.more = false;
+  // Payloads come in requests of their own size already, each answered for itself.
+  if (op.kind == OpKind::kFetch && peer.one_sided && op.tail_parts == 0 && op.rounds < kRoundsInPartsMax)
+    frame.flags |= kFlagInParts;
   if (op.probe) frame.flags |= kFlagProbe;
   if (op.kind == OpKind::kLookup || op.kind == OpKind::kPlan) frame.flags |= kFlagDetail;
   out.coord_bytes.assign(op.coord_bytes.begin(), op.coord_bytes.end());

@@ -43,6 +43,7 @@ struct PartSet {
   Nanos ttl = 0;
   bool renewing = false;
   bool inlined = false;  // The bytes came with the reply.
+  bool more = false;     // What follows the hit is on its way from a slower tier: ask again.
   PlanReply reply;
 };
 

@@ -5,16 +5,23 @@ Usage: busy_disk_bench.py BIN [SECONDS]. Not a test: figures of a machine that d
 """
 import json
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def main():
     binary = pathlib.Path(sys.argv[1]) / "cistern"
     seconds = sys.argv[2] if len(sys.argv) > 2 else "4"
     with tempfile.TemporaryDirectory(prefix="cistern-busy-") as folder:
-        base = [str(binary), "--json", "--router", "127.0.0.1:17411"]
+        base = [str(binary), "--json", "--router", f"127.0.0.1:{free_port()}"]
 
         def run(*words):
             done = subprocess.run(base + list(words), capture_output=True, text=True, timeout=120, check=True)
@@ -27,7 +34,7 @@ def main():
         def counters():
             return run("status")["nodes"][0]["counters"]
 
-        run("up", "--dir", folder, "--nodes", "1", "--ram", "1G", "--nvme", "4G", "--detach")
+        run("up", "--dir", folder, "--nodes", "1", "--ram", "5G", "--nvme", "8G", "--detach")
         try:
             idle = hits()
             before = counters()

@@ -7,9 +7,10 @@
 namespace cistern {
 
 void FakeTransport::Reply_(Peer& peer, const FrameHeader& header, FrameType type, Bytes body,
-                           std::vector<std::byte> payload) {
+                           std::vector<std::byte> payload, uint16_t flags) {
   Reply reply;
   reply.header.type = type;
+  reply.header.flags = flags;
   reply.header.request_id = header.request_id;
   reply.header.body_bytes = static_cast<uint32_t>(body.size());
   reply.header.payload_bytes = payload.size();
@@ -112,6 +113,11 @@ void FakeTransport::AnswerChain(Peer& peer, const FrameHeader& header, ByteView 
       break;
     }
   }
+  const bool in_parts = (header.flags & kFlagInParts) != 0 && hit > node.in_parts;
+  if (in_parts) {
+    hit = node.in_parts;
+    found.resize(size_t{hit} * request.coords.size());
+  }
   const PartResult stopped = hit == request.blocks.size() ? PartResult::kOk : PartResult::kMiss;
   ReplyDetail detail;
   detail.present = node.tells_detail && (header.flags & kFlagDetail) != 0;
@@ -142,7 +148,8 @@ void FakeTransport::AnswerChain(Peer& peer, const FrameHeader& header, ByteView 
   if (node.edit_plan) node.edit_plan(reply);
   if (node.edit_payload) node.edit_payload(payload);
   reply.Encode(out);
-  Reply_(peer, header, FrameType::kPlanReply, out, std::move(payload));
+  Reply_(peer, header, FrameType::kPlanReply, out, std::move(payload),
+         static_cast<uint16_t>(in_parts ? kFlagInParts : 0));
 }
 
 void FakeTransport::AnswerRead(Peer& peer, const FrameHeader& header, ByteView body) {

@@ -44,6 +44,7 @@ struct FakeNode {
   uint64_t connects = 0;
   uint64_t pulls = 0;
   bool tells_detail = false;                  // Answers kFlagDetail, as nodes of this release do.
+  uint32_t in_parts = UINT32_MAX;             // Blocks of one answer to who takes it in parts.
   std::set<BlockHash> tails;                  // Blocks that end at a whole tail, as it says.
   std::vector<NoteRequest> notes;             // Received.
   std::map<BlockHash, AgreeReply> decisions;  // By request.
@@ -124,7 +125,7 @@ class FakeTransport final : public Transport {
 
   void Answer(Peer& peer, const FrameHeader& header, ByteView body);
   void Reply_(Peer& peer, const FrameHeader& header, FrameType type, Bytes body,
-              std::vector<std::byte> payload = {});
+              std::vector<std::byte> payload = {}, uint16_t flags = 0);
   void AnswerChain(Peer& peer, const FrameHeader& header, ByteView body);
   void AnswerRead(Peer& peer, const FrameHeader& header, ByteView body);
   void AnswerOffer(Peer& peer, const FrameHeader& header, ByteView body);

@@ -1,0 +1,108 @@
+// What a five-minute sliding time to live keeps of the hits that public traces allow, by the tier's own code.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cache_node/ram_tier.h"
+#include "core/check.h"
+#include "core/eviction/baselines/baselines.h"
+#include "core/eviction/replay.h"
+
+namespace cistern {
+namespace {
+
+constexpr uint32_t kTtlSeconds = 300;
+constexpr uint32_t kPart = kSlotStrideMin;
+
+std::string TraceFolder() {
+  const char* folder = std::getenv("CISTERN_TRACES");
+  return folder != nullptr && *folder != '\0' ? folder : CISTERN_TRACES_DEFAULT;
+}
+
+BlockHash HashOf(uint32_t id) {
+  BlockHash hash;
+  Random random(id + 1);
+  for (size_t at = 0; at < hash.bytes.size(); at += 8)
+    StoreLe<uint64_t>(hash.bytes.data() + at, random.Next());
+  return hash;
+}
+
+struct Shares {
+  double ideal = 0, kept = 0;
+};
+
+// A tier that has room for every block, so that nothing goes but by its time.
+Shares Replay(const ReplayTrace& trace, const Retention& retention) {
+  const uint64_t slab = SlabPool::SlabBytes(uint64_t{trace.unique} * kPart);
+  const uint64_t ram = uint64_t{trace.unique} * kPart + 2 * slab;
+  auto region = MemoryRegion::Create("ttl-test", SlabPool::RegionBytes(ram), true);
+  CISTERN_CHECK(region.ok());
+  Random random(20261130);
+  NodeCounters counters;
+  RamTier tier(*region, ram, "lru", random, counters);
+  std::vector<BlockHash> hashes(trace.unique);
+  for (uint32_t id = 0; id < trace.unique; ++id) hashes[id] = HashOf(id);
+  std::vector<bool> seen(trace.unique);
+  uint64_t blocks = 0, hits = 0, ideal = 0;
+  for (size_t r = 0; r < trace.requests.size(); ++r) {
+    const std::vector<uint32_t>& chain = trace.requests[r];
+    const uint32_t tick = RamTier::TickOf(trace.times_ms[r] * kMillisecond + kSecond);
+    tier.AdvanceTo(tick);
+    tier.SweepExpired(1024);
+    blocks += chain.size();
+    for (size_t i = 0; i < chain.size() && seen[chain[i]]; ++i) ++ideal;
+    size_t hit = 0;
+    for (; hit < chain.size(); ++hit) {
+      const SlotId slot = tier.Find(hashes[chain[hit]], {});
+      if (slot == kNoSlot || tier.Judge(slot, 0, tier.FindLayout({}), kPart) != PartResult::kOk) break;
+    }
+    hits += hit;
+    for (size_t i = chain.size(); i-- > 0;) {
+      seen[chain[i]] = true;
+      const SlotId there = tier.Find(hashes[chain[i]], {});
+      if (there != kNoSlot && !tier.IsExpired(tier.record(there))) {
+        tier.Touch(there, tick);
+        continue;
+      }
+      SlotId slot = kNoSlot;
+      if (there != kNoSlot) tier.Expire(there);
+      CISTERN_CHECK(tier.Reserve(kPart, tick, slot, tier.holders().Number(0, retention)) == PartResult::kOk);
+      CISTERN_CHECK(tier.Publish(slot, {.block = {.hash = hashes[chain[i]]}, .coord = {}}, {}, kPart, 0, 0,
+                                 tick) == PartResult::kOk);
+    }
+  }
+  EXPECT_EQ(counters.evicted_parts, 0u);
+  const auto all = static_cast<double>(blocks);
+  return {static_cast<double>(ideal) / all, static_cast<double>(hits) / all};
+}
+
+struct Bar {
+  const char* file;
+  double share;
+};
+constexpr Bar kBars[] = {
+    {"conversation_trace.jsonl", .79}, {"synthetic_trace.jsonl", .91}, {"agentic_a_512.jsonl.zst", .95}};
+
+TEST(TtlTraces, FiveSlidingMinutesKeepTheShareThatTheTracesSay) {
+  for (const Bar& bar : kBars) {
+    const std::string path = TraceFolder() + "/" + bar.file;
+    if (!std::filesystem::exists(path)) GTEST_SKIP() << "no trace " << path;
+    const auto trace = LoadReplayTrace(path, [](uint64_t, std::string_view) {});
+    ASSERT_TRUE(trace.ok());
+    const Shares sliding = Replay(*trace, {.ttl_s = kTtlSeconds, .sliding = true});
+    const Shares fixed = Replay(*trace, {.ttl_s = kTtlSeconds});
+    std::printf("%s: ideal %.4f, 5 min sliding %.4f (%.1f %% of it), fixed %.4f\n", bar.file, sliding.ideal,
+                sliding.kept, 100 * sliding.kept / sliding.ideal, fixed.kept);
+    EXPECT_NEAR(sliding.kept / sliding.ideal, bar.share, .006) << bar.file;
+    // An independent model of the same rule, without slots, sweeps or coarse time.
+    EXPECT_NEAR(sliding.kept, ReplaySlidingTtl(*trace, kTtlSeconds * 1000).HitRatio(), .0005) << bar.file;
+    EXPECT_LT(fixed.kept, sliding.kept);
+  }
+}
+
+}  // namespace
+}  // namespace cistern
