@@ -139,7 +139,7 @@ TEST(ArticleVectors, Llama70bKeeps8HeadsNot64) {
   EXPECT_EQ(static_cast<double>(use.bytes) / kGib, v["correct_GiB"]);
   EXPECT_EQ(use.bytes_per_token, v["per_token_bytes"].get<double>());
   EXPECT_EQ(use.bytes_per_token / 80, v["per_token_layer_bytes"].get<double>());
-  const layout::Plane& k = FindLayout("llama-3-70b")->layout.groups[0].segments[0].planes[0];
+  const layout::Plane k = FindLayout("llama-3-70b")->layout.groups[0].segments[0].planes[0];
   EXPECT_EQ(k.heads, v["kv_heads"]);
   EXPECT_EQ(k.elements, v["head_dim"]);
   EXPECT_EQ(uint64_t{2} * 80 * 8192 * 8192 * 2, v["seed_formula_bytes"]);  // 20 GiB: what its formula gives.

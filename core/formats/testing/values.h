@@ -29,7 +29,7 @@ inline std::vector<uint16_t> CacheValues(Random& random, size_t n) {
 // The bytes of `values` at an odd address inside `memory`: formats take any alignment.
 inline const std::byte* AtOddAddress(const std::vector<uint16_t>& values, std::vector<std::byte>& memory) {
   memory.resize(values.size() * 2 + 1);
-  std::memcpy(memory.data() + 1, values.data(), values.size() * 2);
+  if (!values.empty()) std::memcpy(memory.data() + 1, values.data(), values.size() * 2);
   return memory.data() + 1;
 }
 
