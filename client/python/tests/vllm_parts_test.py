@@ -330,27 +330,31 @@ class Working(unittest.TestCase):
         self.assertIsNotNone(staging.take(client, 100))
 
     def test_F51_exactly_the_failed_blocks_are_named(self):
-        failed = {}
-
-        def load(hit, pages, first, **options):
-            codes = bytes(cistern.PageResult.CORRUPT if i in failed else 0 for i in range(len(pages)))
-            return types.SimpleNamespace(failed=sorted(failed), codes=codes, bytes=7)
-        client = types.SimpleNamespace(plan=lambda chain, **options: FakeHit(5), load=load, release=lambda hit: None)
+        def answer(pages, first):
+            of = {2: cistern.PageResult.CORRUPT, 5: cistern.PageResult.MISS}  # By block of the chain.
+            codes = bytes(of.get(first + i, cistern.PageResult.OK) for i in range(len(pages)))
+            return types.SimpleNamespace(failed=[i for i, code in enumerate(codes) if code], codes=codes, bytes=7)
+        client = types.SimpleNamespace(
+            fetch=lambda chain, pages, **options: answer(pages, 0), plan=lambda chain, **options: FakeHit(5),
+            load=lambda hit, pages, first, **options: answer(pages, first), release=lambda hit: None)
         made = worker.WorkerSide(types.SimpleNamespace(client=client), [group()], Options(routers="x"))
         made._movers = [PageMover(group(), tensors(blocks=12))]
-        failed.update({1: 1})
-        made._load_request("r", [metadata.Load(0, object(), 0, [3, 4, 5, 6, 7, 8])], tell=True)
-        self.assertEqual(made.take_bad_blocks(), {4, 8})  # One damaged, one that was gone.
-        self.assertEqual(made.take_results(), ({"r"}, set()))
-        self.assertEqual(made.take_counters()["failed_pages_corrupt"], 1)
+        for first in (0, 1):  # The request's beginning in one call, the rest of one that begins here in two.
+            made._load_request("r", [metadata.Load(0, object(), first, [3, 4, 5, 6, 7, 8][first:])], tell=True)
+            self.assertEqual(made.take_bad_blocks(), {5, 8})  # One damaged, one that was gone.
+            self.assertEqual(made.take_results(), ({"r"}, set()))
+            counters = made.take_counters()
+            self.assertEqual((counters["failed_pages_corrupt"], "failed_pages_miss" in counters), (1, False))
 
     def test_whatever_goes_wrong_is_a_miss(self):
-        def plan(chain, **options):
+        def fails(*words, **options):
             raise RuntimeError("unforeseen")
-        made = worker.WorkerSide(types.SimpleNamespace(client=types.SimpleNamespace(plan=plan)), [group()], Options(routers="x"))
+        client = types.SimpleNamespace(fetch=fails, plan=fails)
+        made = worker.WorkerSide(types.SimpleNamespace(client=client), [group()], Options(routers="x"))
         made._movers = [PageMover(group(), tensors())]
-        made._load_request("r", [metadata.Load(0, object(), 0, [3, 4])], tell=True)
-        self.assertEqual((made.take_bad_blocks(), made.take_results()), ({3, 4}, ({"r"}, set())))
+        for first in (0, 1):
+            made._load_request("r", [metadata.Load(0, object(), first, [3, 4])], tell=True)
+            self.assertEqual((made.take_bad_blocks(), made.take_results()), ({3, 4}, ({"r"}, set())))
 
     def test_saves_that_cannot_be_are_dropped_and_counted(self):
         client = types.SimpleNamespace(allocate=lambda nbytes: None)

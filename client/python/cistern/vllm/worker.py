@@ -7,6 +7,7 @@ import logging
 import queue
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -112,34 +113,38 @@ class WorkerSide:
 
     def _load(self, load: Load) -> set[int]:
         """Gives the engine blocks that did not arrive."""
-        group, mover, client = self._groups[load.group], self._movers[load.group], self._session.client
+        group, client = self._groups[load.group], self._session.client
         wanted = len(load.block_ids) * group.per_page
         if not wanted:
             return set()
         if client is None or load.chain is None:
             return set(load.block_ids)
-        deadline_ms = self._options.load_deadline_ms
-        hit = client.plan(load.chain, deadline_ms=deadline_ms, slice_first=group.slice_first, slice_count=group.heads)
+        options = dict(deadline_ms=self._options.load_deadline_ms, slice_first=group.slice_first, slice_count=group.heads)
+        if load.first == 0:  # In one call: each costs the wait for an interpreter that the engine keeps busy.
+            return self._bring(load.block_ids, load.group, lambda pages: client.fetch(load.chain, pages, **options))
+        hit = client.plan(load.chain, **options)
         count = min(max(hit.blocks - load.first, 0), wanted) // group.per_page  # Engine blocks.
-        ids = load.block_ids[:count]
         bad = set(load.block_ids[count:])
-        if ids:
-            memory = None
-            if not group.direct:
-                memory = memoryview(bytearray(count * mover.page_bytes))
-            pages = mover.in_place(ids) if memory is None else mover.split(memory)
-            report = client.load(hit, pages, first=load.first, deadline_ms=deadline_ms, slice_first=group.slice_first,
-                                 slice_count=group.heads)
-            broken = {i // group.per_page for i in report.failed}
-            if memory is not None:
-                mover.copy_in(ids, memory)  # Of broken ones too: the engine computes them anew.
-            bad |= {ids[i] for i in broken}
-            for i in report.failed:
-                self._count("failed_pages_" + cistern.PageResult(report.codes[i]).name.lower())
-            self._count("loaded_bytes", report.bytes)
-            self._count("loaded_blocks", count - len(broken))
+        if count:
+            bad |= self._bring(load.block_ids[:count], load.group, lambda pages: client.load(hit, pages, first=load.first, **options))
         client.release(hit)
         return bad
+
+    def _bring(self, ids: list[int], index: int, call: Callable[[Any], cistern.Report]) -> set[int]:
+        """Pages of these engine blocks by `call`; gives the blocks that did not arrive whole."""
+        group, mover = self._groups[index], self._movers[index]
+        memory = None if group.direct else memoryview(bytearray(len(ids) * mover.page_bytes))
+        report = call(mover.in_place(ids) if memory is None else mover.split(memory))
+        broken = {i // group.per_page for i in report.failed}
+        if memory is not None:
+            mover.copy_in(ids, memory)  # Of broken ones too: the engine computes them anew.
+        for i in report.failed:
+            code = cistern.PageResult(report.codes[i])
+            if code is not cistern.PageResult.MISS:  # One that is not there is no damage.
+                self._count("failed_pages_" + code.name.lower())
+        self._count("loaded_bytes", report.bytes)
+        self._count("loaded_blocks", len(ids) - len(broken))
+        return {ids[i] for i in broken}
 
     # ------------------------------------------------ saves
     def start_saves(self, plan: StepPlan) -> None:
