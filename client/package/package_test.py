@@ -38,7 +38,7 @@ class Package(unittest.TestCase):
         cls.lib = next(PREFIX.rglob("libcistern.so")).parent
 
     def test_builds_with_cmake(self):
-        call(CMAKE, "-S", SOURCE / "client/examples", "-B", ROOM / "by_cmake", f"-DCMAKE_PREFIX_PATH={PREFIX}",
+        call(CMAKE, "-G", "Ninja", "-S", SOURCE / "client/examples", "-B", ROOM / "by_cmake", f"-DCMAKE_PREFIX_PATH={PREFIX}",
              f"-DCMAKE_CXX_COMPILER={CXX}", "-DCMAKE_CXX_FLAGS=" + " ".join(flags_of_build()))
         call(CMAKE, "--build", ROOM / "by_cmake")
         self.use(ROOM / "by_cmake/embed")

@@ -27,25 +27,31 @@ def main():
             done = subprocess.run(base + list(words), capture_output=True, text=True, timeout=120, check=True)
             return json.loads(done.stdout)
 
-        def hits():
-            out = run("bench", "read", "--size", "64K", "--batch", "1", "--no-spin", "--seconds", seconds)
-            return out["us"]
+        def start(what, lasts):
+            shape = {"read": ("64K", "1"), "write": ("1M", "4")}[what]
+            words = ["bench", what, "--size", shape[0], "--batch", shape[1], "--no-spin", "--seconds", lasts]
+            return subprocess.Popen(base + words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
         def counters():
             return run("status")["nodes"][0]["counters"]
 
         run("up", "--dir", folder, "--nodes", "1", "--ram", "4G", "--nvme", "8G", "--detach")
         try:
-            idle = hits()
+            idle = json.loads(start("read", seconds).communicate(timeout=120)[0])["us"]
             before = counters()
-            # It outlasts the reads: these fill their blocks under its load, and are measured under it.
-            writer = subprocess.Popen(base + ["bench", "write", "--size", "1M", "--batch", "4", "--no-spin", "--seconds", "100"],
-                                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            reader = start("read", seconds)
+            # It has filled its blocks, which takes no time of what is measured, once it hits.
+            while counters()["hit_blocks_total"] == before["hit_blocks_total"] and reader.poll() is None:
+                pass
+            writer = start("write", "100")
             try:
-                busy = hits()
+                busy = json.loads(reader.communicate(timeout=120)[0])
                 after = counters()
                 if writer.poll() is not None:
                     raise SystemExit("the writer ended before the reads: no figure")
+                if busy["failed_ops"]:
+                    raise SystemExit(f"{busy['failed_ops']} of {busy['ops']} reads failed: they were no RAM hits")
+                busy = busy["us"]
             finally:
                 writer.terminate()
                 writer.wait()

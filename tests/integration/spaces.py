@@ -29,19 +29,20 @@ class SpacesCase(Case):
         name = f"ci{os.getpid() % 100000}"
         self.space, self.link, subnet = name, f"{name}a", f"10.{secrets.randbelow(120) + 100}.{secrets.randbelow(250)}"
         self.here, self.there = f"{subnet}.1", f"{subnet}.2"
-        self.inside = ("ip", "netns", "exec", self.space)
+        # Not `ip netns exec` or `ip -n`: they mount, which a root folder that is no mount point (chroot) does not allow.
+        self.inside = ("nsenter", f"--net=/run/netns/{self.space}")
         self.ip("netns", "add", self.space)
         self.addCleanup(run, "ip", "netns", "del", self.space)
         self.ip("link", "add", self.link, "type", "veth", "peer", "name", f"{name}b", "netns", self.space)
         self.addCleanup(run, "ip", "link", "del", self.link)
         self.ip("addr", "add", f"{self.here}/24", "dev", self.link)
         self.ip("link", "set", self.link, "up")
-        self.ip("-n", self.space, "addr", "add", f"{self.there}/24", "dev", f"{name}b")
-        self.ip("-n", self.space, "link", "set", f"{name}b", "up")
+        self.ip("addr", "add", f"{self.there}/24", "dev", f"{name}b", prefix=self.inside)
+        self.ip("link", "set", f"{name}b", "up", prefix=self.inside)
         self.start_processes()
 
-    def ip(self, *words):
-        done = run("ip", *words)
+    def ip(self, *words, prefix=()):
+        done = run(*prefix, "ip", *words)
         self.assertEqual(done.returncode, 0, done)
 
     def start_processes(self):
