@@ -143,10 +143,11 @@ bool SimNode::Poll() {
   if (process_ == nullptr || frozen()) return false;
   bool any = false;
   for (Shard& shard : process_->shards) {
-    const bool due =
-        shard.transport->HasWork() || clock_.ToSim(shard.shard->NextWake()) <= world_.clock.Now();
+    const bool due = shard.transport->HasWork() ||
+                     std::min(shard.wake, clock_.ToSim(shard.shard->NextWake())) <= world_.clock.Now();
     if (!due) continue;
     any |= shard.shard->Poll();
+    shard.wake = clock_.ToSim(shard.shard->NextWake());
     const uint64_t evicted = shard.shard->counters().evicted_parts;
     if (evicted > shard.evicted_before && shard.shard->ram().leased_parts() != 0) {
       world_.log.Mark("evicted_beside_leases", evicted - shard.evicted_before);
@@ -165,7 +166,7 @@ Nanos SimNode::NextWake() const {
   Nanos wake = kNever;
   for (const Shard& shard : process_->shards) {
     if (shard.transport->HasWork()) return world_.clock.Now();
-    wake = std::min(wake, clock_.ToSim(shard.shard->NextWake()));
+    wake = std::min({wake, shard.wake, clock_.ToSim(shard.shard->NextWake())});
   }
   return wake;
 }

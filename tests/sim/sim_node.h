@@ -48,6 +48,8 @@ class SimNode {
     std::unique_ptr<LoopbackTransport> transport;
     std::unique_ptr<NodeShard> shard;
     uint64_t evicted_before = 0;
+    Nanos wake =
+        0;  // As asked for after its last Poll: "a millisecond from now" is asked for anew at each look.
   };
   struct Process {
     uint64_t boot_nonce = 0;
