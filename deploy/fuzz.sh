@@ -14,6 +14,10 @@ shift || true
 out=$root/build/fuzz
 [ $# -gt 0 ] || set -- $(cd "$out/tests" && ls | sed -n 's/_fuzz$//p')
 
+# No parser may ask for more at one time, whatever an input announces (F29, S13): the smoke runs' own bound.
+mib_max=$(sed -n 's/.*kFuzzAllocationMibMax = \([0-9]*\);.*/\1/p' "$root/tests/fuzz/fuzz_target.h")
+[ -n "$mib_max" ] || fail "tests/fuzz/fuzz_target.h does not say kFuzzAllocationMibMax"
+
 mkdir -p "$out/crashes"
 for target in "$@"; do
   [ -x "$out/tests/${target}_fuzz" ] || fail "there is no target $target in $out/tests"
@@ -21,8 +25,7 @@ for target in "$@"; do
   corpora=("$out/corpus/$target")
   [ ! -d "$root/tests/fuzz/corpus/$target" ] || corpora+=("$root/tests/fuzz/corpus/$target")
   log=$out/$target.log
-  # As in the smoke runs: no parser may ask for more at one time, whatever an input announces (F29, S13).
-  "$out/tests/${target}_fuzz" -max_total_time="$seconds" -malloc_limit_mb=64 -rss_limit_mb=2048 -timeout=10 -print_final_stats=1 \
+  "$out/tests/${target}_fuzz" -max_total_time="$seconds" -malloc_limit_mb="$mib_max" -rss_limit_mb=2048 -timeout=10 -print_final_stats=1 \
     -artifact_prefix="$out/crashes/$target-" "${corpora[@]}" >"$log" 2>&1 || {
     tail -n 40 "$log" >&2
     fail "$target failed; $log has all of it, repeat with: $out/tests/${target}_fuzz $out/crashes/$target-..."

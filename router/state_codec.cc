@@ -1,6 +1,7 @@
 #include "router/state_codec.h"
 
 #include "absl/strings/str_cat.h"
+#include "proto/bounded_parse.h"
 #include "proto/convert.h"
 #include "proto/router_state.pb.h"
 
@@ -42,7 +43,7 @@ absl::StatusOr<RouterState> DecodeState(const std::map<std::string, std::string>
   const auto map = values.find(kMapKey);
   if (map == values.end()) return Damaged(kMapKey, "missing");
   proto::StoredMap stored;
-  if (!stored.ParseFromString(map->second)) return Damaged(kMapKey, "does not parse");
+  if (!ParseBounded(stored, map->second)) return Damaged(kMapKey, "does not parse");
   if (stored.schema() != kSchema) {
     return Damaged(kMapKey, absl::StrCat("schema ", stored.schema(), ", this release reads ", kSchema));
   }
@@ -55,7 +56,7 @@ absl::StatusOr<RouterState> DecodeState(const std::map<std::string, std::string>
     const auto found = values.find(key);
     if (found == values.end()) return Damaged(key, "missing");
     proto::StoredNode identity;
-    if (!identity.ParseFromString(found->second)) return Damaged(key, "does not parse");
+    if (!ParseBounded(identity, found->second)) return Damaged(key, "does not parse");
     if (identity.old_nonces_size() > kStoredNoncesMax) return Damaged(key, "too many nonces");
     state.nodes[node.id] = {identity.boot_nonce(),
                             {identity.old_nonces().begin(), identity.old_nonces().end()}};

@@ -9,6 +9,7 @@
 #include "client/client_impl.h"
 #include "client/convert.h"
 #include "core/placement.h"
+#include "proto/bounded_parse.h"
 #include "proto/convert.h"
 
 namespace cistern::internal {
@@ -73,7 +74,7 @@ absl::StatusOr<NodeStats> FetchNodeStats(Client& client, const std::string& node
   NodeStats sum;
   for (const Bytes& body : bodies) {
     proto::NodeStats wire;
-    if (!wire.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
+    if (!ParseBounded(wire, {reinterpret_cast<const char*>(body.data()), body.size()})) {
       return absl::DataLossError(node + ": its statistics do not parse");
     }
     absl::StatusOr<NodeStats> stats = FromWire(wire);

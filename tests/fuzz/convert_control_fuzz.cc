@@ -4,6 +4,7 @@
 
 #include <google/protobuf/stubs/logging.h>
 
+#include "proto/bounded_parse.h"
 #include "proto/convert_control.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -21,7 +22,7 @@ std::string Input(Kind kind, const google::protobuf::Message& wire) {
 template <typename Wire, typename Convert>
 void RoundTrip(const std::string& body, Convert convert) {
   Wire wire;
-  if (!wire.ParseFromString(body)) return;
+  if (!ParseBounded(wire, body)) return;
   const auto value = convert(wire);
   if (!value.ok()) return;
   const auto first = ToWire(*value);
@@ -80,7 +81,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case kRegistration: {
       proto::RegisterNodeReply wire;
-      if (wire.ParseFromString(body)) static_cast<void>(FromWire(wire));
+      if (ParseBounded(wire, body)) static_cast<void>(FromWire(wire));
       break;
     }
     case kHeartbeat:

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "proto/bounded_parse.h"
 #include "proto/convert.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -46,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string body(reinterpret_cast<const char*>(data) + 1, size - 1);
   if (data[0] % 2 == 0) {
     proto::ClusterMap wire;
-    if (!wire.ParseFromString(body)) return 0;
+    if (!ParseBounded(wire, body)) return 0;
     const absl::StatusOr<ClusterMap> map = FromWire(wire);
     if (!map.ok()) return 0;
     FUZZ_REQUIRE(map->nodes.size() <= kNodesMax);
@@ -55,7 +56,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     FUZZ_REQUIRE(*again == *map);
   } else {
     proto::NodeStats wire;
-    if (!wire.ParseFromString(body)) return 0;
+    if (!ParseBounded(wire, body)) return 0;
     const absl::StatusOr<NodeStats> stats = FromWire(wire);
     if (!stats.ok()) return 0;
     FUZZ_REQUIRE(stats->peers.size() <= kPeerStatsMax);

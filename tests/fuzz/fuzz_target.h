@@ -15,6 +15,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace cistern {
 
+// No parser may ask for more at one time, whatever an input announces (F29, S13): well above the largest
+// legal message. Both kinds of runs have it as their bound; fuzz.sh reads it here.
+inline constexpr size_t kFuzzAllocationMibMax = 32;
+
 // Well-formed inputs, by name: what tests/fuzz/corpus/<target> is made of (`<target> --write-corpus DIR`).
 // May be absent.
 __attribute__((weak)) void FuzzSeeds(

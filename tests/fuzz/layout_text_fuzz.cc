@@ -6,6 +6,7 @@
 
 #include "core/layout/encoding.h"
 #include "core/layout/geometry.h"
+#include "proto/bounded_parse.h"
 #include "proto/convert_layout.h"
 #include "proto/layout_catalog_data.h"
 #include "proto/layout_text.h"
@@ -53,7 +54,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string body(reinterpret_cast<const char*>(data) + 1, size - 1);
   if (data[0] == 'w') {
     proto::Layout wire;
-    if (!wire.ParseFromString(body)) return 0;
+    if (!ParseBounded(wire, body)) return 0;
     const absl::StatusOr<layout::Layout> layout = FromWire(wire);
     if (layout.ok()) CheckTaken(*layout);
   } else {

@@ -137,6 +137,14 @@ class TidyTest(unittest.TestCase):
         self.write("core/b.cc", "void F() { usleep(5); }\n")
         self.assertEqual(self.complaints(), [])
 
+    def test_F29_messages_from_outside_are_parsed_within_bounds(self):
+        self.expect("plain-parse", "core/b.cc", "bool F() { return m.ParseFromString(s); }\n")
+        self.expect("plain-parse", "tests/fuzz/b_fuzz.cc", "bool F() { return m.ParseFromArray(s, 1); }\n")
+        self.write("core/b.cc", "// ParseFromString\nbool F() { return ParseBounded(m, s); }\n")
+        self.write("tests/fuzz/b_fuzz.cc", "")
+        self.write("proto/b_test.cc", "bool F() { return m.ParseFromString(s); }\n")
+        self.assertEqual(self.complaints(), [])
+
     def test_the_project_speaks_of_itself_alone(self):
         self.expect("neutral-words", "docs/b.md", "Written by Cla" + "ude.\n")
 
