@@ -114,10 +114,16 @@ Status Client::Impl::Coords(const Chain& chain, const CallOptions& options) {
                                         std::to_string(options.slice_first + count) + ") of " +
                                         std::to_string(spec.slices)};
   }
+  const uint32_t spans = options.span_count == 0 ? spec.spans : options.span_count;
+  if (options.span_first + spans > spec.spans) {
+    return {Code::kInvalidArgument, "span_count: spans [" + std::to_string(options.span_first) + ", " +
+                                        std::to_string(options.span_first + spans) + ") of " +
+                                        std::to_string(spec.spans)};
+  }
   coords_.clear();
   for (uint32_t slice = options.slice_first; slice < options.slice_first + count; ++slice) {
-    for (uint16_t span = 0; span < spec.spans; ++span)
-      coords_.push_back({0, static_cast<uint16_t>(slice), span});
+    for (uint32_t span = options.span_first; span < options.span_first + spans; ++span)
+      coords_.push_back({0, static_cast<uint16_t>(slice), static_cast<uint16_t>(span)});
   }
   return {};
 }

@@ -160,6 +160,10 @@ struct CallOptions {
   std::chrono::milliseconds deadline{0};  // 0: ClientOptions::default_deadline.
   uint16_t slice_first = 0;               // The slices this reader or writer has; count 0 means all.
   uint16_t slice_count = 0;
+  // Load, in layouts of one group: the ranges of layers that are wanted, pages hold no others; count 0 means
+  // all.
+  uint16_t span_first = 0;
+  uint16_t span_count = 0;
   // For layouts of several groups: what this rank has of the model. Ranks that do not fit the layout's slices
   // and spans get a miss with the reason "parallelism".
   uint32_t tp = 1, tp_rank = 0;

@@ -134,13 +134,16 @@ nb::dict Counters(const PyClient& self) {
 
 // --- calls that wait
 Report LoadWait(const PyClient& self, const Hit& hit, nb::handle pages, uint32_t first, uint32_t deadline_ms,
-                uint16_t slice_first, uint16_t slice_count) {
+                uint16_t slice_first, uint16_t slice_count, uint16_t span_first, uint16_t span_count) {
   Lent lent;
   const std::vector<Page> targets = TakePages(pages, true, lent);
   const std::shared_ptr<Client> client = (self.get(), self.client);
+  CallOptions options = Options(deadline_ms, slice_first, slice_count);
+  options.span_first = span_first;
+  options.span_count = span_count;
   LoadReport report = [&] {
     const GilReleased released;
-    return client->LoadWait(hit, first, targets, Options(deadline_ms, slice_first, slice_count));
+    return client->LoadWait(hit, first, targets, options);
   }();
   return TakeReport(std::move(report));
 }
@@ -283,7 +286,7 @@ void BindWaits(Class& type) {
       .def("plan", &PlanWait, "chain"_a, nb::kw_only(), "deadline_ms"_a = 0, "slice_first"_a = 0,
            "slice_count"_a = 0)
       .def("load", &LoadWait, "hit"_a, "pages"_a, nb::kw_only(), "first"_a = 0, "deadline_ms"_a = 0,
-           "slice_first"_a = 0, "slice_count"_a = 0)
+           "slice_first"_a = 0, "slice_count"_a = 0, "span_first"_a = 0, "span_count"_a = 0)
       .def("fetch", &FetchWait, "chain"_a, "pages"_a, nb::kw_only(), "deadline_ms"_a = 0, "slice_first"_a = 0,
            "slice_count"_a = 0)
       .def("store", &StoreWait, "chain"_a, "pages"_a, nb::kw_only(), "first"_a = 0, "deadline_ms"_a = 0,

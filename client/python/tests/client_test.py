@@ -251,6 +251,13 @@ class Calls(harness.Case):
         half = bytearray(3 * 16384)  # A rank that has the second slice alone.
         self.assertTrue(self.client.fetch(chain, [half], slice_first=1, slice_count=1))
         self.assertEqual(bytes(half), b"".join(pattern[0, 1].tobytes() for pattern in want))
+        spans = self.client.chain(layout(part_bytes=16384, slices=2, spans=3, geometry="spans"), tokens(2))
+        self.assertTrue(self.client.store(spans, pages.pages([1, 2])))
+        hit, last = self.client.plan(spans), bytearray(2 * 16384)  # The last layer of both slices, of the second block.
+        self.assertTrue(self.client.load(hit, [last], first=1, span_first=2, span_count=1))
+        self.assertEqual(bytes(last), want[2][1].tobytes())
+        with self.assertRaisesRegex(cistern.InvalidArgument, "spans"):
+            self.client.load(hit, [last], span_first=2, span_count=2)
         flat = bytearray(2 * pages.block_bytes)
         pages.pages([1, 2]).copy_to(flat)
         pages.pages([6, 7]).copy_from(flat)

@@ -1,5 +1,5 @@
-"""One vLLM engine in one process: vllm_engine.py SPEC OUT. SPEC: {model, dtype, extra or null, prompts, max_tokens, engine, die_at or null,
-between: {number of a prompt: "reset", or a command that runs before it}}; OUT: {rows: [{tokens, external, local, computed, seconds}],
+"""One vLLM engine in one process: vllm_engine.py SPEC OUT. SPEC: {model, dtype, extra or null, prompts, max_tokens, engine, die_at or null, spoil,
+between: {number of a prompt: "reset", "forget" (its own pages alone), or a command that runs before it}}; OUT: {rows: [{tokens, external, local, computed, seconds}],
 seconds, block_size, counters}."""
 import json, os, pathlib, signal, subprocess, sys, time
 
@@ -40,9 +40,32 @@ def die_at(place, calls):
     setattr(owner, name, dying)
 
 
+def spoil():
+    """The second page of each load arrives damaged, as by a bad wire: what is stored stays as it is."""
+    import types
+
+    import cistern
+
+    for name in ("fetch", "load"):
+        def spoilt(self, what, pages, whole=getattr(cistern.Client, name), **options):
+            report = whole(self, what, pages, **options)
+            if len(pages) < 2 or report.codes[1]:
+                return report
+            memory = bytearray(pages.nbytes)
+            step = len(memory) // len(pages)
+            pages.copy_to(memory)
+            memory[step:2 * step] = b"\xff" * step
+            pages.copy_from(memory)
+            codes = report.codes[:1] + bytes([cistern.PageResult.CORRUPT]) + report.codes[2:]
+            return types.SimpleNamespace(failed=sorted({*report.failed, 1}), codes=codes, bytes=report.bytes)
+        setattr(cistern.Client, name, spoilt)
+
+
 def before(llm, action):
     if action == "reset":
         assert llm.reset_prefix_cache(reset_connector=True), "the engine did not reset its cache"
+    elif action == "forget":
+        assert llm.reset_prefix_cache(), "the engine did not forget its pages"
     elif action:
         subprocess.run(action, shell=True, check=True, timeout=120, stdout=subprocess.DEVNULL)
 
@@ -52,6 +75,8 @@ def main():
     spec = json.loads(pathlib.Path(sys.argv[1]).read_text())
     if spec.get("die_at"):
         die_at(*spec["die_at"])
+    if spec.get("spoil"):
+        spoil()
     os.environ.update({k: v for k, v in ENVIRONMENT.items() if k not in os.environ})
     from vllm import LLM, SamplingParams
 

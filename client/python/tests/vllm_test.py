@@ -11,11 +11,27 @@ ENGINE_PATIENCE_S = 600
 DEAD_EXTRA_S = 10  # What an engine may take longer when its cluster is gone.
 REQUEST_S_MAX = 10  # The longest of any request whose cluster dies.
 PROMPTS = (0, 1)
-LONG = ("retile", "tp", "states", "sync", "resets", "others", "killed", "dies")
+PAGE_BYTES = 4096
+LONG = ("retile", "tp", "states", "sync", "layers", "spoilt", "resets", "others", "killed", "dies")
 
 
 class Wrong(Exception):
     """The text says what."""
+
+
+def flip(pid):
+    """Changes one byte of a part that a node has in memory."""
+    areas = [line.split()[0].split("-") for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines() if "/memfd:" in line]
+    with open(f"/proc/{pid}/mem", "r+b", 0) as memory:
+        for begin, end in ((int(a, 16), int(b, 16)) for a, b in areas):
+            for at in range(begin, end, PAGE_BYTES):
+                memory.seek(at)
+                page = memory.read(PAGE_BYTES)
+                if page.count(0) < len(page) // 64:  # Neither empty nor a table.
+                    memory.seek(at)
+                    memory.write(bytes([page[0] ^ 1]))
+                    return
+    raise Wrong(f"node {pid} has no part in memory")
 
 
 class Cluster:
@@ -52,10 +68,10 @@ class Suite:
                                                    f"tiny_model.write({str(self.model)!r}, {model!r}, {seed});"
                                                    f"print(json.dumps([tiny_model.prompt(n, {length}) for n in {PROMPTS}]))"))
 
-    def engine(self, name, cache=True, dtype="float32", tp=1, die_at=None, prompts=None, between=None, max_tokens=16, **extra):
+    def engine(self, name, cache=True, dtype="float32", tp=1, die_at=None, prompts=None, between=None, max_tokens=16, spoil=False, **extra):
         self.started += 1
         stem = self.folder / f"{self.started:02d}-{name}"
-        spec = dict(die_at=die_at, model=str(self.model), dtype=dtype, prompts=prompts or self.prompts, max_tokens=max_tokens, between=between or {},
+        spec = dict(die_at=die_at, spoil=spoil, model=str(self.model), dtype=dtype, prompts=prompts or self.prompts, max_tokens=max_tokens, between=between or {},
                     engine={"tensor_parallel_size": tp} if tp > 1 else {},
                     extra={"routers": self.cluster.router, "lookup_deadline_ms": 5000, **extra} if cache else None)
         pathlib.Path(f"{stem}.spec").write_text(json.dumps(spec))
@@ -104,6 +120,7 @@ class Suite:
             run = self.engine(f"{name}-{role}", **kind)
             self.same_tokens(f"{name}-{role}", run, cold)
             self.loads(f"{name}-{role}", run, [self.whole(run) * hit] * len(PROMPTS))
+        return run
 
     # ------------------------------------------------ long cases
     def retile(self):
@@ -124,6 +141,39 @@ class Suite:
 
     def sync(self):
         self.stores_and_loads("sync", dict(load_async=False, weights_id="sync"), dict(load_async=False, weights_id="sync"))
+
+    def layers(self):
+        """Pages loaded layer by layer beside the model; then with a byte flipped in each node's memory."""
+        self.cluster.down()  # What others have stored goes: the byte is to be one of these pages.
+        nodes = self.cluster.up()[1:]
+        kind = dict(load_async=False, layerwise=True, layer_ranges=2, weights_id="layers")
+        loaded = self.stores_and_loads("layers", kind, kind)
+        if loaded["counters"].get("failed_blocks") or not loaded["counters"]["loaded_blocks"]:
+            raise Wrong(f"layers-load: {loaded['counters']}: blocks failed, or none was loaded")
+        for node in nodes:
+            flip(node)
+        cold, run = self.cold(), self.engine("layers-flipped", **kind)
+        self.same_tokens("layers-flipped", run, cold)
+        if not run["counters"].get("failed_pages_corrupt") or run["counters"].get("layers_not_asked"):
+            raise Wrong(f"layers-flipped: {run['counters']}: damaged pages should have been counted, and every layer asked for")
+
+    def spoilt(self):
+        """A page fails in a load before or while the model runs. What the model has made of it is computed anew, and is not what others find."""
+        self.use("llama", 1000)
+        try:
+            cold, starts = self.cold(), [prompt[:600] for prompt in self.prompts]
+            for name, kind in (("whole", dict()), ("layers", dict(layerwise=True))):
+                kind |= dict(load_async=False, weights_id=f"spoilt {name}")
+                self.engine(f"spoilt-{name}-start", prompts=starts, **kind)
+                run = self.engine(f"spoilt-{name}", spoil=True, **kind)
+                self.same_tokens(f"spoilt-{name}", run, cold)
+                if run["counters"].get("failed_pages_corrupt", 0) < len(PROMPTS):
+                    raise Wrong(f"spoilt-{name}: {run['counters']}: a page of each prompt should have failed")
+                run = self.engine(f"spoilt-{name}-after", **kind)
+                self.same_tokens(f"spoilt-{name}-after", run, cold)
+                self.loads(f"spoilt-{name}-after", run, [self.whole(run)] * len(PROMPTS))
+        finally:
+            self.use("llama", 600)
 
     def killed(self):
         """An engine dies at each step of a save and of a load; the next one gives the tokens of a run without a cache."""
@@ -224,9 +274,9 @@ def main():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="cistern-vllm-"))
     cluster = Cluster(build, folder / "cluster")
     try:
-        parts = subprocess.run([str(python), "-B", str(HERE / "vllm_parts_test.py"), str(source)], cwd=folder, timeout=ENGINE_PATIENCE_S).returncode
-        if parts:
-            raise Wrong(f"vllm_parts_test.py ended with {parts}")
+        for name in ("vllm_parts_test.py", "vllm_layers_test.py"):
+            if code := subprocess.run([str(python), "-B", str(HERE / name), str(source)], cwd=folder, timeout=ENGINE_PATIENCE_S).returncode:
+                raise Wrong(f"{name} ended with {code}")
         cluster.up()
         suite = Suite(python, cluster, folder)
         for case in [name for case in cases for name in (LONG if case == "long" else [case])]:

@@ -14,6 +14,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 
 from .groups import make_groups, refuse
 from .identity import compute_digest
+from .metadata import StepsLoaded
 from .options import Options
 from .scheduler import SchedulerSide
 from .session import Session
@@ -30,7 +31,8 @@ class CisternConnector(KVConnectorBase_V1, SupportsHMA):
         self._options = Options.from_extra(transfer.kv_connector_extra_config)
         groups = make_groups(vllm_config, kv_cache_config, self._options, self._digest(""))
         self._session = Session.take(self._options)
-        self._scheduler = SchedulerSide(self._session, groups, self._options) if role == KVConnectorRole.SCHEDULER else None
+        self._scheduler = SchedulerSide(
+            self._session, groups, self._options, vllm_config.parallel_config.tensor_parallel_size) if role == KVConnectorRole.SCHEDULER else None
         self._worker = WorkerSide(self._session, groups, self._options) if role == KVConnectorRole.WORKER else None
         self._in_background = self._options.load_async or len(groups) > 1
 
@@ -54,6 +56,8 @@ class CisternConnector(KVConnectorBase_V1, SupportsHMA):
 
     def update_connector_output(self, connector_output: Any) -> None:
         self._scheduler.received(connector_output.finished_recving)
+        if connector_output.kv_connector_worker_meta is not None:
+            self._scheduler.loaded(connector_output.kv_connector_worker_meta.numbers)
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
         self._scheduler.finished(request.request_id)
@@ -76,13 +80,13 @@ class CisternConnector(KVConnectorBase_V1, SupportsHMA):
         self._worker.start_loads(self._get_connector_metadata(), self._in_background)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        pass  # Loads are whole: before the step, or between steps.
+        self._worker.wait_layer(layer_name)  # Loads that are not by layers are over here, or the model does not see their request.
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
         pass  # Saved at the end of the step, when blocks are complete in every layer.
 
     def wait_for_save(self) -> None:
-        self._worker.start_saves(self._get_connector_metadata())
+        self._worker.end_step(self._get_connector_metadata())
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
         received, failed = self._worker.take_results()
@@ -90,6 +94,10 @@ class CisternConnector(KVConnectorBase_V1, SupportsHMA):
 
     def get_block_ids_with_load_errors(self) -> set[int]:
         return self._worker.take_bad_blocks()
+
+    def build_connector_worker_meta(self) -> StepsLoaded | None:
+        numbers = self._worker.take_steps_loaded()
+        return StepsLoaded(numbers) if numbers else None
 
     # ------------------------------------------------ both
     def get_kv_connector_stats(self) -> CisternStats | None:
@@ -99,6 +107,10 @@ class CisternConnector(KVConnectorBase_V1, SupportsHMA):
             counters = dict(self._scheduler.counters)
             self._scheduler.counters.clear()
         return CisternStats(data=counters) if counters else None
+
+    @classmethod
+    def requires_piecewise_for_cudagraph(cls, extra_config: dict[str, Any]) -> bool:
+        return bool(extra_config.get("layerwise"))  # A replayed graph would not ask for its layers.
 
     @classmethod
     def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> CisternStats:

@@ -77,9 +77,9 @@ def _head_slices(name: str, heads: int, total: int, parallel: Any) -> tuple[int,
     raise AssertionError
 
 
-def _spans(layers: int, piece_bytes: int) -> int:
-    """Into how many equal ranges of layers a part has to be cut to stay within what cistern takes."""
-    for spans in range(1, min(layers, SPANS_MAX) + 1):
+def _spans(layers: int, piece_bytes: int, least: int = 1) -> int:
+    """Into how many equal ranges of layers a part has to be cut to stay within what cistern takes, and at least `least`."""
+    for spans in range(max(1, min(least, layers)), min(layers, SPANS_MAX) + 1):
         if layers % spans == 0 and layers // spans * piece_bytes <= PART_BYTES_MAX:
             return spans
     refuse(f"{layers} layers of {piece_bytes} bytes a head and block do not divide into parts of at most {PART_BYTES_MAX} bytes")
@@ -138,7 +138,7 @@ def make_group(index: int, names: list[str], spec: Any, vllm_config: Any, option
     if encoding.views is None and block_tokens != spec.block_size:
         refuse(f"{name} has pages in the encoding {encoding.name}, which can only be moved whole: block_tokens must be {spec.block_size}")
     piece = block_tokens * content * spec.dtype.itemsize
-    spans = _spans(len(names), piece)
+    spans = _spans(len(names), piece, options.layer_ranges)
     order = encoding.name if block_tokens == spec.block_size else "planar-rows"
     window = _window(spec)
     layout = cistern.Layout(
@@ -147,6 +147,16 @@ def make_group(index: int, names: list[str], spec: Any, vllm_config: Any, option
         geometry=f"vllm;{order};layers={len(names)};head={spec.head_size}+{spec.head_size_v};group={index};window={window}")
     return Group(index, list(names), spec.block_size, block_tokens, spec.num_kv_heads, slices, slice_first, spec.head_size, content,
                  spec.dtype, window, encoding, layout)
+
+
+def refuse_layerwise(vllm_config: Any, groups: list[Group], options: Options) -> None:
+    """Loads by layers where they cannot be."""
+    if options.load_async:
+        refuse("layerwise needs load_async false: an asynchronous load is over before the model sees its request")
+    if len(groups) > 1:
+        refuse(f"layerwise: the model has {len(groups)} KV cache groups, whose loads vLLM takes between steps only; leave it out")
+    if vllm_config.speculative_config is not None:
+        refuse("layerwise: the layers of a draft model run after vLLM has asked which blocks failed; leave out one of the two")
 
 
 def make_groups(vllm_config: Any, kv_cache_config: Any, options: Options, digest: bytes) -> list[Group]:
@@ -159,6 +169,8 @@ def make_groups(vllm_config: Any, kv_cache_config: Any, options: Options, digest
     if torch.device(vllm_config.device_config.device).type != "cpu":
         refuse(f"pages on {vllm_config.device_config.device} are not supported yet; vLLM on the CPU is")
     groups = [make_group(i, g.layer_names, g.kv_cache_spec, vllm_config, options, digest) for i, g in enumerate(kv_cache_config.kv_cache_groups)]
+    if options.layerwise:
+        refuse_layerwise(vllm_config, groups, options)
     if all(group.is_state or group.window is not None for group in groups):
         refuse("the model has no layer that sees all tokens: its pages have no history to be named by")
     return groups

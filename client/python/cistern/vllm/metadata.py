@@ -4,7 +4,7 @@ from __future__ import annotations
 import dataclasses
 
 import cistern
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata, KVConnectorWorkerMetadata
 
 
 @dataclasses.dataclass
@@ -29,3 +29,14 @@ class Save:
 class StepPlan(KVConnectorMetadata):
     loads: dict[str, list[Load]] = dataclasses.field(default_factory=dict)  # by request
     saves: list[Save] = dataclasses.field(default_factory=list)
+    number: int = 0  # Of a step that loads before or while the model runs; 0: of all others.
+
+
+@dataclasses.dataclass
+class StepsLoaded(KVConnectorWorkerMetadata):
+    """Steps with a number whose end the scheduler learns of; that loads failed it is told beside this."""
+
+    numbers: set[int]
+
+    def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
+        return StepsLoaded(self.numbers | other.numbers)

@@ -12,6 +12,8 @@ STAGING_BYTES_DEFAULT = 256 << 20
 class Options:
     routers: str = ""  # HOST:PORT; default CISTERN_ROUTER, then 127.0.0.1:7400.
     load_async: bool = True  # Load between steps, the request waits meanwhile; False: before the step that needs it.
+    layerwise: bool = False  # With load_async false: the model begins while pages of its later layers are on their way.
+    layer_ranges: int = 0  # Ranges of layers that a block is stored in, at least; engines find each other's pages only with as many.
     block_tokens: int = 0  # Tokens a cistern block; 0: the engine's block size, whose pages then move without a copy.
     lookup_deadline_ms: int = 200  # What a lookup may cost the scheduler at most, for instance when a node hangs.
     load_deadline_ms: int = 2000

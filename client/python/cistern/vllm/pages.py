@@ -29,6 +29,10 @@ class PageMover:
             refuse(f"KV cache group {group.index}: a page has {self.page_bytes} bytes, the layout says otherwise")
 
     @property
+    def layers(self) -> int:
+        return len(self._tensors)
+
+    @property
     def page_bytes(self) -> int:
         """Of one engine block on this worker."""
         return self._map.block_bytes
@@ -64,6 +68,25 @@ class PageMover:
             for plane, view in enumerate((k, v)):
                 tiles = stage[:, :, :, layer, plane]  # [blocks, per_page, heads, tokens, element]
                 view[ids] = tiles.transpose(1, 2).reshape(view[ids].shape)
+
+    def stage(self, blocks: int, layers: int) -> list[torch.Tensor]:
+        """Memory for so many layers of pages on their way in: [cistern blocks, heads, bytes] each."""
+        g = self.group
+        shape = (blocks * g.per_page, g.heads, self._map.piece_bytes // g.per_page)
+        return [torch.empty(shape, dtype=torch.uint8) for _ in range(layers)]
+
+    def copy_layer_in(self, layer: int, block_ids: list[int], good: list[int], stage: torch.Tensor) -> None:
+        """One layer of a stage into those of the engine's blocks whose places in `block_ids` are `good`."""
+        g, ids = self.group, [block_ids[i] for i in good]
+        self._check(ids)
+        pages = stage.view(len(block_ids), -1)
+        pages = (pages if len(good) == len(block_ids) else pages[good]).view(g.dtype)
+        if g.direct:
+            self._tensors[layer][ids] = pages.view(len(ids), *g.page_shape)
+            return
+        tiles = pages.view(len(ids), g.per_page, g.heads, 2, g.block_tokens, g.head_size)
+        for plane, view in enumerate(g.encoding.views(self._tensors[layer], g.head_size)):
+            view[ids] = tiles[:, :, :, plane].transpose(1, 2).reshape(len(ids), g.heads, g.block_size, g.head_size)
 
     def self_test(self) -> None:
         """Writes a pattern through the engine's view of its last two pages, takes it out, clears, puts it back and compares.

@@ -47,12 +47,16 @@ class Tracked:
 
 
 class SchedulerSide:
-    def __init__(self, session: Session, groups: list[Group], options: Options):
+    def __init__(self, session: Session, groups: list[Group], options: Options, ranks: int = 1):
         self._session, self._groups, self._options = session, groups, options
         # A hit ends where every group's engine block ends; what lies between is never loaded.
         self._unit = math.lcm(*(group.block_size for group in groups))
         self._states = [group for group in groups if group.is_state]
         self._is_async = options.load_async or len(groups) > 1  # Failures in several groups can only be told by request.
+        self._ranks = ranks
+        # Steps in which the model runs on pages whose loads may still fail, until their end is known. What it computes there may have to be computed anew,
+        # for whatever request shares the pages, so that nothing is stored meanwhile.
+        self._steps, self._unproven = 0, set()
         self._tracked: dict[str, Tracked] = {}
         self._loads: dict[str, list[Load]] = {}
         self.counters: collections.Counter[str] = collections.Counter()
@@ -229,11 +233,18 @@ class SchedulerSide:
 
     def _plan_step(self, step: Any) -> StepPlan:
         plan, self._loads = StepPlan(loads=self._loads), {}
+        hold = bool(self._unproven)
+        if plan.loads and not self._is_async:
+            self._steps += 1
+            plan.number = self._steps
+            self._unproven.add(plan.number)
+            hold |= self._ranks > 1  # One that computes alone sees for itself whether its loads have failed.
         for new in step.scheduled_new_reqs:
             tracked = self._tracked.get(new.req_id)
             if tracked is not None:
                 self._restart(tracked, new.block_ids, new.num_computed_tokens)
-                self._save(plan, tracked, new.num_computed_tokens + step.num_scheduled_tokens[new.req_id])
+                if not hold:
+                    self._save(plan, tracked, new.num_computed_tokens + step.num_scheduled_tokens[new.req_id])
         cached = step.scheduled_cached_reqs
         for i, request_id in enumerate(cached.req_ids):
             tracked = self._tracked.get(request_id)
@@ -245,7 +256,10 @@ class SchedulerSide:
             elif more:
                 for mine, ids in zip(tracked.blocks, more):
                     mine.extend(ids)
-            self._save(plan, tracked, computed + step.num_scheduled_tokens[request_id])
+            if not self._is_async:  # Blocks whose loads failed are computed, and stored, anew.
+                tracked.saved = [min(n, computed // g.block_size) for n, g in zip(tracked.saved, self._groups)]
+            if not hold:
+                self._save(plan, tracked, computed + step.num_scheduled_tokens[request_id])
         if self._states and step.kv_connector_block_state is not None:
             for request_id, offers in step.kv_connector_block_state.boundary_state_offloads.items():
                 if request_id in step.num_scheduled_tokens and request_id in self._tracked:
@@ -307,6 +321,10 @@ class SchedulerSide:
             tracked = self._tracked.get(request_id)
             if tracked is not None:
                 tracked.answer = None
+
+    def loaded(self, numbers: set[int]) -> None:
+        """The engine knows of these steps which loads failed, and where it begins anew."""
+        self._unproven -= numbers
 
     def finished(self, request_id: str) -> None:
         self._tracked.pop(request_id, None)

@@ -3,6 +3,7 @@ model runner's thread does itself is copying pages into staging, before the engi
 from __future__ import annotations
 
 import collections
+import functools
 import logging
 import queue
 import threading
@@ -15,6 +16,7 @@ import torch
 import cistern
 
 from .groups import Group
+from .layers import StepLoads
 from .metadata import Load, Save, StepPlan
 from .options import Options
 from .pages import PageMover
@@ -54,6 +56,10 @@ class WorkerSide:
         self._saves: queue.Queue[Any] = queue.Queue(SAVES_QUEUED_MAX)
         self._loads: queue.Queue[Any] = queue.Queue(LOADS_QUEUED_MAX)
         self._threads: list[threading.Thread] = []
+        self._layers: dict[str, int] = {}  # Places in the one group of loads by layers; empty: not by layers.
+        self._step: StepLoads | None = None
+        self._loads_failed = False  # In this step, before or while the model ran: what it computed may be wrong.
+        self._steps_loaded: set[int] = set()
         self._lock = threading.Lock()  # Guards what follows.
         self._received: set[str] = set()
         self._failed: set[str] = set()
@@ -65,6 +71,8 @@ class WorkerSide:
         for mover in movers:
             mover.self_test()
         self._movers = movers
+        if self._options.layerwise:
+            self._layers = {name: i for i, name in enumerate(self._groups[0].layer_names)}
         for name, target in (("cistern-load", self._run_loads), ("cistern-save", self._run_saves)):
             thread = threading.Thread(target=target, name=name, daemon=True)
             thread.start()
@@ -75,20 +83,51 @@ class WorkerSide:
 
     # ------------------------------------------------ loads
     def start_loads(self, plan: StepPlan, in_background: bool) -> None:
+        if self._layers and plan.loads:
+            self._start_layers([load for loads in plan.loads.values() for load in loads])
+            return
         for request_id, loads in plan.loads.items():
             if not in_background:
-                self._load_request(request_id, loads)
+                self._loads_failed |= self._load_request(request_id, loads)
                 continue
             try:
-                self._loads.put_nowait((request_id, loads))
+                self._loads.put_nowait(functools.partial(self._load_request, request_id, loads, tell=True))
             except queue.Full:
                 self._end_load(request_id, [set(load.block_ids) for load in loads])
 
     def _run_loads(self) -> None:
-        while (item := self._loads.get()) is not None:
-            self._load_request(*item, tell=True)
+        while (work := self._loads.get()) is not None:
+            work()
 
-    def _load_request(self, request_id: str, loads: list[Load], tell: bool = False) -> None:
+    def _start_layers(self, loads: list[Load]) -> None:
+        self._step = StepLoads(self._movers[0], loads, self._options.load_deadline_ms)
+        try:
+            self._loads.put_nowait(functools.partial(self._step.run, self._session.client))
+        except queue.Full:
+            self._step.finish()  # The layers find that it is over.
+
+    def wait_layer(self, name: str) -> None:
+        if self._step is not None and (layer := self._layers.get(name)) is not None:
+            self._step.wait(layer)
+
+    def _end_layers(self) -> None:
+        """Behind the model: what became of the loads by layers."""
+        step, self._step = self._step, None
+        if step is None:
+            return
+        bad, asked = step.finish()
+        self._loads_failed |= bool(bad)
+        self._count("load_us", int(step.loading_s * 1e6))
+        self._count("layer_wait_us", int(step.waited_s * 1e6))
+        self._count_load(step.codes, step.bytes, sum(len(load.block_ids) for load in step.loads) - len(bad))
+        self._end_load("", [bad], tell=False)
+        if not asked:
+            self._count("layers_not_asked")
+            self._layers = {}
+            log.warning("cistern: the model did not ask for every layer, so what was loaded by layers is computed; from now on loads are whole")
+
+    def _load_request(self, request_id: str, loads: list[Load], tell: bool = False) -> bool:
+        """Whether any of it failed."""
         begin = time.perf_counter()
         bad = []
         for load in loads:
@@ -100,6 +139,7 @@ class WorkerSide:
                 bad.append(set(load.block_ids))
         self._count("load_us", int((time.perf_counter() - begin) * 1e6))
         self._end_load(request_id, bad, tell)
+        return any(bad)
 
     def _end_load(self, request_id: str, bad: list[set[int]], tell: bool = True) -> None:
         with self._lock:
@@ -138,15 +178,28 @@ class WorkerSide:
         broken = {i // group.per_page for i in report.failed}
         if memory is not None:
             mover.copy_in(ids, memory)  # Of broken ones too: the engine computes them anew.
-        for i in report.failed:
-            code = cistern.PageResult(report.codes[i])
-            if code is not cistern.PageResult.MISS:  # One that is not there is no damage.
-                self._count("failed_pages_" + code.name.lower())
-        self._count("loaded_bytes", report.bytes)
-        self._count("loaded_blocks", len(ids) - len(broken))
+        self._count_load([report.codes[i] for i in report.failed], report.bytes, len(ids) - len(broken))
         return {ids[i] for i in broken}
 
+    def _count_load(self, failed_codes: list[int], nbytes: int, blocks: int) -> None:
+        for code in map(cistern.PageResult, failed_codes):
+            if code is not cistern.PageResult.MISS:  # One that is not there is no damage.
+                self._count("failed_pages_" + code.name.lower())
+        self._count("loaded_bytes", nbytes)
+        self._count("loaded_blocks", blocks)
+
     # ------------------------------------------------ saves
+    def end_step(self, plan: StepPlan) -> None:
+        """Behind the model, once a step."""
+        self._end_layers()
+        if plan.number:
+            self._steps_loaded.add(plan.number)
+        failed, self._loads_failed = self._loads_failed, False
+        if failed:  # What the model made of pages that were not there is not what their tokens make.
+            self._count("dropped_blocks", sum(len(save.block_ids) for save in plan.saves))
+        else:
+            self.start_saves(plan)
+
     def start_saves(self, plan: StepPlan) -> None:
         begin = time.perf_counter()
         client = self._session.client
@@ -205,6 +258,10 @@ class WorkerSide:
         with self._lock:
             bad, self._bad_blocks = self._bad_blocks, set()
         return bad
+
+    def take_steps_loaded(self) -> set[int]:
+        numbers, self._steps_loaded = self._steps_loaded, set()
+        return numbers
 
     def _count(self, name: str, by: int = 1) -> None:
         with self._lock:
