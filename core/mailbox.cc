@@ -20,10 +20,11 @@ bool Mailbox::Post(std::function<void()> task) {
   waiting_.push_back(std::move(task));
   if (waiting_.size() == 1) {
     // The first of a batch wakes the owner; it cannot fail, since Drain empties the counter before the next
-    // first.
+    // first. Said before: waking up, the owner may take this thread's CPU, and would look in vain until it
+    // gets it back. So it waits for the lock instead.
+    any_.store(true, std::memory_order_release);
     const uint64_t one = 1;
     CISTERN_CHECK(::write(fd_, &one, sizeof(one)) == sizeof(one));
-    any_.store(true, std::memory_order_release);
   }
   return true;
 }

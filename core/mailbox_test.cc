@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <atomic>
 #include <memory>
 #include <thread>
 
@@ -82,6 +83,28 @@ TEST(Mailbox, TakesTasksFromManyThreadsAndLosesNone) {
   while (ran < kThreads * kTasks && IsReadable(box.fd(), 10'000)) box.Drain();
   EXPECT_EQ(ran, kThreads * kTasks);
   for (std::thread& thread : threads) thread.join();
+}
+
+// What wakes the owner is there when it looks: else it would look again and again while the poster, whose CPU
+// it may have taken by waking up, does not get to say so.
+TEST(Mailbox, WhatWokeTheOwnerIsThere) {
+  Mailbox mailbox;
+  constexpr int kRounds = 20'000;
+  std::atomic<int> ran{0};
+  std::thread poster([&] {
+    for (int i = 0; i < kRounds; ++i) {
+      while (ran.load() < i) std::this_thread::yield();
+      ASSERT_TRUE(mailbox.Post([&] { ++ran; }));
+    }
+  });
+  int in_vain = 0;
+  while (ran.load() < kRounds) {
+    pollfd wait{.fd = mailbox.fd(), .events = POLLIN, .revents = 0};
+    ASSERT_EQ(::poll(&wait, 1, -1), 1);
+    if (!mailbox.Drain()) ++in_vain;
+  }
+  poster.join();
+  EXPECT_EQ(in_vain, 0);
 }
 
 }  // namespace
