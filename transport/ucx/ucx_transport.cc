@@ -210,18 +210,20 @@ void UcxTransport::Wake() {
   (void)!write(wake_.get(), &one, sizeof(one));
 }
 
+// Setting it takes back what it has fired as well. A busy owner looks at a deadline before the timer does:
+// left alone, that would fire later, and nobody would read it, so the owner's sleep would end at once, time
+// after time.
 void UcxTransport::ArmTimer() {
-  if (next_check_ == kNever) return;
-  const Nanos left = std::max<Nanos>(next_check_ - clock_.Now(), kMillisecond);
-  itimerspec spec{};
-  spec.it_value.tv_sec = left / kSecond;
-  spec.it_value.tv_nsec = left % kSecond;
+  itimerspec spec{};  // All zero: never.
+  if (next_check_ != kNever) {
+    const Nanos left = std::max<Nanos>(next_check_ - clock_.Now(), kMillisecond);
+    spec.it_value.tv_sec = left / kSecond;
+    spec.it_value.tv_nsec = left % kSecond;
+  }
   timerfd_settime(timer_.get(), 0, &spec, nullptr);
 }
 
 void UcxTransport::CheckDeadlines() {
-  uint64_t count = 0;
-  (void)!read(timer_.get(), &count, sizeof(count));
   const Nanos now = clock_.Now();
   next_check_ = kNever;
   ids_.clear();

@@ -1,3 +1,5 @@
+#include <poll.h>
+
 #include <algorithm>
 #include <random>
 
@@ -294,6 +296,31 @@ TEST_P(UcxTransportTest, ASilentConnectorIsDroppedAtTheDeadline) {
   for (int i = 0; i < 100 && client_handler_.down.empty(); ++i) pair_->client().Poll();
   ASSERT_EQ(client_handler_.down.count(*peer), 1u);
   EXPECT_THAT(std::string(client_handler_.down[*peer][0].message()), HasSubstr("no handshake in time"));
+}
+
+// A busy owner sees a deadline pass before its timer fires. What fires then must not keep it from sleep for
+// ever.
+TEST_P(UcxTransportTest, SleepsOnceNoDeadlineIsLeft) {
+  ASSERT_TRUE(pair_->client().Connect(pair_->address(), Options()).ok());
+  pair_->clock().Advance(kMillisecond);
+  ASSERT_TRUE(pair_->client().Connect(pair_->address(), Options()).ok());
+  // The node never answers. After the first deadline the timer is set to the second one, a real millisecond
+  // on.
+  pair_->clock().Advance(kHandshakeDeadline - kMillisecond);
+  for (int i = 0; i < 100 && client_handler_.down.empty(); ++i) pair_->client().Poll();
+  ASSERT_EQ(client_handler_.down.size(), 1u);
+  pair_->clock().Advance(kMillisecond);
+  for (int i = 0; i < 100 && client_handler_.down.size() < 2; ++i) pair_->client().Poll();
+  ASSERT_EQ(client_handler_.down.size(), 2u);
+  bool slept = false;
+  for (int i = 0; i < 1000 && !slept;
+       ++i) {  // What UCX has to say of the connections it gave up comes first.
+    pollfd wait{.fd = pair_->client().WaitFd(), .events = POLLIN, .revents = 0};
+    constexpr int kSleepMs = 20;
+    slept = pair_->client().PrepareWait() && ::poll(&wait, 1, kSleepMs) == 0;
+    pair_->client().Poll();
+  }
+  EXPECT_TRUE(slept);
 }
 
 std::vector<FabricUnderTest> Kinds() {
