@@ -82,7 +82,7 @@ TEST_F(ClusterKeyFile, LoadRefusesWhatIsNoKeyAndSaysWhy) {
   ExpectRefused("mode 604): chmod 600");
   for (const std::string& text :
        {std::string(), digits.substr(1) + "\n", digits + "a\n", digits + "\n\n", digits + " ",
-        "g" + digits.substr(1) + "\n", digits.substr(1) + "\n\n", std::string(64, '0') + "\n"}) {
+        "g" + digits.substr(1) + "\n", digits.substr(1) + "\n\n", std::string(64, '0').append("\n")}) {
     Write(text);
     ExpectRefused("not 64 hex digits");
   }

@@ -22,14 +22,15 @@ size_t g_largest = 0;
 
 }  // namespace
 
-void* operator new(size_t bytes) {
+// Not inlined, or GCC sees a free of what its own operator new gave.
+[[gnu::noinline]] void* operator new(size_t bytes) {
   g_largest = std::max(g_largest, bytes);
   void* memory = std::malloc(bytes == 0 ? 1 : bytes);
   if (memory == nullptr) std::abort();
   return memory;
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace cistern {
 namespace {

@@ -71,7 +71,7 @@ TEST(ParseHostPort, RefusesWhatIsNoAddress) {
         "[::1:7", "[]:5", "a b:5", "ho\nst:5", "host:99999999999999999999", "http://h:5"}) {
     EXPECT_FALSE(ParseHostPort(text)) << text;
   }
-  EXPECT_FALSE(ParseHostPort(std::string(300, 'a') + ":5"));
+  EXPECT_FALSE(ParseHostPort(std::string(300, 'a').append(":5")));
 }
 
 TEST(NodeId, IsShortAndPlain) {

@@ -26,7 +26,7 @@ class ConfigGivesShippedLayout : public ::testing::TestWithParam<Case> {};
 // The shipped files and the reader of configs were made apart; both must come to the same bytes.
 TEST_P(ConfigGivesShippedLayout, FieldByField) {
   const Case& c = GetParam();
-  std::ifstream file(std::string(CISTERN_CONFIGS) + "/" + c.config + ".json");
+  std::ifstream file(std::string(CISTERN_CONFIGS).append("/").append(c.config).append(".json"));
   const std::string json((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   const absl::StatusOr<layout::Layout> made = layout::FromModelConfig(
       json,

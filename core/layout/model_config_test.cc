@@ -16,7 +16,7 @@ constexpr char kLlama[] =
     R"("model_type": "llama", "torch_dtype": "bfloat16", "num_hidden_layers": 2, "num_attention_heads": 8, "hidden_size": 512)";
 
 std::string Config(const std::string& fields) { return "{" + fields + "}"; }
-std::string Llama(const std::string& more) { return Config(std::string(kLlama) + ", " + more); }
+std::string Llama(const std::string& more) { return Config(std::string(kLlama).append(", ").append(more)); }
 
 void ExpectRefused(const std::string& json, const char* words, const ConfigQuery& query = {}) {
   const absl::StatusOr<Layout> layout = FromModelConfig(json, query);
