@@ -8,8 +8,7 @@
 //                                                   memory of the last fetch instead
 //
 //   test_client leased --lease-ms L                 stores and plans, then loads under that plan once per
-//   line
-//
+//   line, or as often as a number on it says
 //   test_client writers --threads N --keys K --rounds R   everybody stores the same keys and reads them back
 //
 //   test_client batch --calls N --rounds R          so many calls out at once
@@ -227,11 +226,17 @@ int Leased(const Arguments& arguments) {
   if (!hit.ok() || hit.value().blocks() == 0) return 1;
   std::string line;
   while (std::getline(std::cin, line)) {
-    pages.Poison(0x5a);
-    const cistern::LoadReport report = client->LoadWait(hit.value(), 0, pages.targets(), call);
-    std::printf("{\"event\": \"load\", \"ok\": %u, \"asked\": %u, \"wrong\": %u, \"pages\": %s}\n",
-                report.ok_pages(), chain.blocks(), pages.Wrong(chain, report.pages),
-                Results(report.pages).c_str());
+    const int times = std::max(1, std::atoi(line.c_str()));
+    uint32_t ok = 0, wrong = 0;
+    cistern::LoadReport report;
+    for (int i = 0; i < times; ++i) {
+      pages.Poison(0x5a);
+      report = client->LoadWait(hit.value(), 0, pages.targets(), call);
+      ok += report.ok_pages();
+      wrong += pages.Wrong(chain, report.pages);
+    }
+    std::printf("{\"event\": \"load\", \"ok\": %u, \"asked\": %u, \"wrong\": %u, \"pages\": %s}\n", ok,
+                chain.blocks() * times, wrong, Results(report.pages).c_str());
     std::fflush(stdout);
   }
   return 0;
