@@ -34,6 +34,7 @@ class FakeTransport final : public Transport {
   bool can_cancel = true;
   bool keep_frames = true;  // False: replies are counted, not kept (benchmarks, allocation tests).
   bool pulls_wait = false;  // Pulls end at FlushPulls.
+  uint32_t longest_pull_bytes = 0;
   bool send_queue_full = false;
   std::vector<Sent> sent;
   uint64_t frames_sent = 0;
@@ -160,6 +161,7 @@ class FakeTransport final : public Transport {
   }
   absl::Status Pull(PeerId peer, const PullRequest& request) override {
     if (!IsUp(peer)) return absl::UnavailableError("no such peer");
+    longest_pull_bytes = std::max(longest_pull_bytes, request.bytes);
     Pulled pull{request.pull_id, request.offset, request.bytes, request.target[0]};
     if (pulls_wait) {
       waiting_pulls_.push_back({peer, pull});

@@ -69,7 +69,8 @@ void NodeShard::SetIdentity(const ClusterId& cluster, uint64_t incarnation) {
 
 bool NodeShard::Poll() {
   bool any = transport_.Poll();
-  any |= AdvancePulls(kPullBytesPerTurn);
+  any |= AdvancePulls();
+  pull_budget_ = kPullBytesPerTurn;
   any |= PollHbm();
   any |= PollDisk();
   const Nanos now = clock_.Now();

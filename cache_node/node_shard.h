@@ -30,9 +30,10 @@ inline constexpr Nanos kPutGrace =
     250 * kMillisecond;  // What is on its way at the deadline may still arrive.
 inline constexpr Nanos kPayloadHoldMax =
     30 * kSecond;  // A peer that does not take a payload for so long is cut off.
-inline constexpr uint32_t kPutFramesMax = 4096;            // PUT frames whose pulls are under way.
-inline constexpr uint64_t kPullBytesPerTurn = 512u << 10;  // Then others get their turn: a hit waits so long.
-inline constexpr size_t kWaitingOffersMax = 1024;          // Offers held back while the disk log is behind.
+inline constexpr uint32_t kPutFramesMax = 4096;  // PUT frames whose pulls are under way.
+// Copied from writers' windows, then others get their turn: a hit waits so long. Parts are cut for it.
+inline constexpr uint64_t kPullBytesPerTurn = 64u << 10;
+inline constexpr size_t kWaitingOffersMax = 1024;  // Offers held back while the disk log is behind.
 inline constexpr Nanos kOfferWaitMax = 500 * kMillisecond;
 
 class DiskTier;
@@ -102,7 +103,10 @@ class NodeShard final : public TransportHandler {
   struct PutFrame {
     PeerId peer = 0;
     uint64_t request_id = 0;
-    uint32_t next = 0;     // First part not yet asked for.
+    uint32_t next = 0;  // First part not yet asked for to its end.
+    // Of a part that is pulled in pieces, one after the other: how far it was asked for, the bytes of the
+    // piece under way (0: none), the checksum of those before it.
+    uint32_t next_at = 0, piece_bytes = 0, crc = 0;
     uint32_t waiting = 0;  // Pulls under way.
     bool live = false;
     PutRequest request;
@@ -206,16 +210,18 @@ class NodeShard final : public TransportHandler {
   PartResult ReserveOffered(PeerId peer, const ChainRequest& request, uint32_t block, uint32_t coord,
                             Nanos deadline, HolderId holder, uint64_t& put_id);
   void Put(PeerId peer, const InFrame& frame);
-  void PutFromWindow(PeerId peer, const InFrame& frame);
   PartResult CheckPut(PeerId peer, const PutRequest::Part& part, PutState state, uint32_t& put);
   PartResult CheckBytes(uint32_t put, uint32_t announced_crc, uint32_t arrived_crc);
   void PublishFrame(PeerId peer, const PutRequest& request, absl::Span<PartResult> results);
-  bool AdvancePulls(uint64_t budget);
-  void FinishFrame(uint32_t index);
-  void DropFramesOf(PeerId peer);
   void Abort(PeerId peer, const InFrame& frame);
   void AbandonPut(uint32_t put);
   void ExpirePuts(Nanos now);
+  // node_shard_pull.cc
+  void PutFromWindow(PeerId peer, const InFrame& frame);
+  bool AdvancePulls();
+  uint32_t StartPull(PeerId peer, uint32_t index, uint64_t budget);
+  void FinishFrame(uint32_t index);
+  void DropFramesOf(PeerId peer);
 
   uint32_t Tick() { return RamTier::TickOf(clock_.Now()); }
 
@@ -237,10 +243,11 @@ class NodeShard final : public TransportHandler {
   Nanos next_ticket_end_ = kNever;
   std::vector<PutFrame> put_frames_;
   std::vector<uint32_t> free_put_frames_;
-  std::vector<uint32_t> pull_queue_;  // Put frames with parts to ask for, oldest first.
-  bool advancing_ = false;            // Inside AdvancePulls: OnPulled leaves finishing to it.
-  std::unique_ptr<DiskTier> disk_;    // Null: none. Uses ram_ and goes before it.
-  std::unique_ptr<HbmTier> hbm_;      // Null: none. Uses ram_ and disk_ and goes before them.
+  std::vector<uint32_t> pull_queue_;          // Put frames with parts to ask for, oldest first.
+  bool advancing_ = false;                    // Inside AdvancePulls: OnPulled leaves finishing to it.
+  uint64_t pull_budget_ = kPullBytesPerTurn;  // Left of this turn's.
+  std::unique_ptr<DiskTier> disk_;            // Null: none. Uses ram_ and goes before it.
+  std::unique_ptr<HbmTier> hbm_;              // Null: none. Uses ram_ and disk_ and goes before them.
   absl::flat_hash_map<uint64_t, WaitingFrame> waiting_plans_;    // By the disk tier's group.
   absl::flat_hash_map<uint64_t, WaitingFrame> waiting_for_hbm_;  // By the HBM tier's group.
   std::deque<WaitingFrame> waiting_offers_;                      // Oldest first.

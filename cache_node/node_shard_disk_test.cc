@@ -44,7 +44,8 @@ class NodeShardDisk : public ::testing::Test {
     for (int i = 0; i < 20'000; ++i) {
       Turn();
       const ExtentWriter& writer = disk().log().writer();
-      if (!disk().log().recovering() && !disk().IsBehind() && writer.appended() == writer.ended()) return;
+      if (!disk().log().recovering() && disk().waiting_bytes() == 0 && writer.appended() == writer.ended())
+        return;
     }
     CISTERN_CHECK(false);
   }

@@ -7,12 +7,6 @@
 #include "core/placement.h"
 
 namespace cistern {
-namespace {
-
-// The state of a queued pull names its frame and its place there.
-uint64_t PullName(uint32_t frame, uint32_t part) { return uint64_t{frame} << 32 | part; }
-
-}  // namespace
 
 // First of two passes: which offered parts are here already. No slot is reserved meanwhile, so no answer goes
 // stale.
@@ -227,117 +221,6 @@ void NodeShard::Put(PeerId peer, const InFrame& frame) {
   }
   PublishFrame(peer, put_, absl::MakeSpan(put_reply_.results));
   Reply(peer, FrameType::kPutReply, frame.header.request_id, put_reply_);
-}
-
-void NodeShard::PutFromWindow(PeerId peer, const InFrame& frame) {
-  const PeerPath* path = transport_.Path(peer);
-  if (path == nullptr || !path->one_sided) {
-    ++counters_.bad_frames;
-    return ReplyError(peer, frame.header.request_id,
-                      absl::InvalidArgumentError("this path has no put window"));
-  }
-  uint32_t index = 0;
-  if (!free_put_frames_.empty()) {
-    index = free_put_frames_.back();
-    free_put_frames_.pop_back();
-  } else if (put_frames_.size() < kPutFramesMax) {
-    index = static_cast<uint32_t>(put_frames_.size());
-    put_frames_.emplace_back();
-  } else {
-    return ReplyError(peer, frame.header.request_id,
-                      absl::ResourceExhaustedError("kPutFramesMax puts are under way"));
-  }
-  PutFrame& put_frame = put_frames_[index];
-  if (const absl::Status decoded = put_frame.request.Decode(frame.body); !decoded.ok()) {
-    free_put_frames_.push_back(index);
-    ++counters_.bad_frames;
-    return ReplyError(peer, frame.header.request_id, decoded);
-  }
-  put_frame.peer = peer;
-  put_frame.request_id = frame.header.request_id;
-  put_frame.next = put_frame.waiting = 0;
-  put_frame.live = true;
-  put_frame.results.assign(put_frame.request.parts.size(), PartResult::kInvalid);
-  for (uint32_t i = 0; i < put_frame.request.parts.size(); ++i) {
-    uint32_t put = 0;
-    put_frame.results[i] = CheckPut(peer, put_frame.request.parts[i], PutState::kOffered, put);
-    if (put_frame.results[i] == PartResult::kOk) puts_.SetState(put, PutState::kQueued, PullName(index, i));
-  }
-  const bool first = pull_queue_.empty();
-  pull_queue_.push_back(index);
-  if (first) AdvancePulls(kPullBytesPerTurn);
-}
-
-bool NodeShard::AdvancePulls(uint64_t budget) {
-  if (pull_queue_.empty() || advancing_) return false;
-  advancing_ = true;
-  uint64_t pulled = 0;
-  while (!pull_queue_.empty() && pulled < budget) {
-    const uint32_t index = pull_queue_.front();
-    const PeerId peer = put_frames_[index].peer;
-    while (put_frames_[index].live && put_frames_[index].next < put_frames_[index].request.parts.size() &&
-           pulled < budget) {
-      PutFrame& frame = put_frames_[index];
-      const uint32_t i = frame.next++;
-      if (frame.results[i] != PartResult::kOk) continue;
-      const PutRequest::Part& part = frame.request.parts[i];
-      uint32_t put = 0;
-      frame.results[i] = CheckPut(peer, part, PutState::kQueued, put);
-      if (frame.results[i] != PartResult::kOk) continue;
-      puts_.SetState(put, PutState::kPulling, PullName(index, i));
-      const Segment target{.data = ram_.data(puts_.row(put).slot), .bytes = part.length};
-      ++frame.waiting;
-      pulled += part.length;
-      const absl::Status started = transport_.Pull(peer, {.pull_id = part.put_id,
-                                                          .region = 0,
-                                                          .offset = part.window_offset,
-                                                          .bytes = part.length,
-                                                          .target = absl::MakeConstSpan(&target, 1)});
-      if (!started.ok()) OnPulled(peer, part.put_id, {.result = PartResult::kInvalid});
-    }
-    if (!put_frames_[index].live) continue;  // The peer went; its frames have left the queue.
-    if (put_frames_[index].next < put_frames_[index].request.parts.size()) break;
-    pull_queue_.erase(pull_queue_.begin());
-    if (put_frames_[index].waiting == 0) FinishFrame(index);
-  }
-  advancing_ = false;
-  return true;
-}
-
-void NodeShard::OnPulled(PeerId peer, uint64_t pull_id, const PullResult& result) {
-  const auto put = puts_.Find(peer, pull_id);
-  if (!put.has_value() || puts_.row(*put).state != PutState::kPulling) return;
-  const uint64_t name = puts_.row(*put).request_id;
-  const auto index = static_cast<uint32_t>(name >> 32);
-  const auto part = static_cast<uint32_t>(name);
-  PutFrame& frame = put_frames_[index];
-  if (result.result == PartResult::kOk) {
-    frame.results[part] = CheckBytes(*put, frame.request.parts[part].crc, result.crc);
-  } else {
-    frame.results[part] = result.result;
-    AbandonPut(*put);
-  }
-  --frame.waiting;
-  const bool queued = std::find(pull_queue_.begin(), pull_queue_.end(), index) != pull_queue_.end();
-  if (frame.waiting == 0 && !queued) FinishFrame(index);
-}
-
-void NodeShard::FinishFrame(uint32_t index) {
-  PutFrame& frame = put_frames_[index];
-  PublishFrame(frame.peer, frame.request, absl::MakeSpan(frame.results));
-  put_reply_.results.assign(frame.results.begin(), frame.results.end());
-  frame.live = false;
-  free_put_frames_.push_back(index);
-  Reply(frame.peer, FrameType::kPutReply, frame.request_id, put_reply_);
-}
-
-void NodeShard::DropFramesOf(PeerId peer) {
-  for (uint32_t i = 0; i < put_frames_.size(); ++i) {
-    if (!put_frames_[i].live || put_frames_[i].peer != peer) continue;
-    put_frames_[i].live = false;
-    free_put_frames_.push_back(i);
-    std::erase(pull_queue_, i);
-  }
 }
 
 void NodeShard::AbandonPut(uint32_t put) {

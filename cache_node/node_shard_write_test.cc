@@ -217,6 +217,7 @@ TEST(NodeShard, PullsFromTheWritersWindow) {
   offered.put.parts[2].crc ^= 1;
   offered.put.parts[3].window_offset = 1 * kMiB - 5;
   w.Ask(peer, FrameType::kPut, offered.put, kFlagFromWindow);
+  for (int i = 0; i < 100 && !w.HasReply(FrameType::kPutReply); ++i) w.shard->Poll();
   EXPECT_EQ(w.Take<PutReply>(FrameType::kPutReply).results,
             (std::vector{PartResult::kOk, PartResult::kOk, PartResult::kCorrupt, PartResult::kInvalid}));
   EXPECT_EQ(w.Lookup(peer, chain).hit_blocks, 2u);
@@ -240,7 +241,10 @@ TEST(NodeShard, LongPullsLeaveTurnsToOthers) {
   const PeerId other = w.Connect();
   EXPECT_EQ(w.Lookup(other, chain).hit_blocks, 0u) << "served in between, and nothing half is visible";
   EXPECT_EQ(w.shard->NextWake(), 0);
-  for (int i = 0; i < 8; ++i) w.shard->Poll();  // A part a turn.
+  // A part is more than a turn's share: it comes in pieces, whose checksum is checked as one.
+  const uint64_t turns = (uint64_t{32} << 20) / kPullBytesPerTurn;
+  for (uint64_t i = 0; i + 1 < turns; ++i) w.shard->Poll();
+  EXPECT_EQ(w.transport.longest_pull_bytes, kPullBytesPerTurn);
   w.last_request = put_request;
   EXPECT_THAT(w.Take<PutReply>(FrameType::kPutReply).results, Each(PartResult::kOk));
 }
@@ -253,6 +257,8 @@ TEST(NodeShard, PullsUnderWayEndWithTheirPeer) {
   const PeerId peer = w.Connect(kAllRights, true, &*window);
   Offered offered(w, peer, w.Chain(w.Blocks(3), kPart));
   w.Ask(peer, FrameType::kPut, offered.put, kFlagFromWindow);
+  ASSERT_LE(kPart, kPullBytesPerTurn) << "what is cut is asked for piece by piece";
+  for (int i = 0; i < 3; ++i) w.shard->Poll();
   EXPECT_EQ(w.transport.waiting_pulls(), 3u);
   w.clock.Advance(3 * kSecond);
   w.shard->Poll();  // Past the deadline with bytes under way: only the fence makes the slots free.
@@ -265,6 +271,7 @@ TEST(NodeShard, PullsUnderWayEndWithTheirPeer) {
   Offered next(w, again, w.Chain(w.Blocks(3), kPart));
   std::memcpy(window->data(), next.bytes.data(), next.bytes.size());
   w.Ask(again, FrameType::kPut, next.put, kFlagFromWindow);
+  for (int i = 0; i < 3; ++i) w.shard->Poll();
   w.transport.FlushPulls();
   EXPECT_THAT(w.Take<PutReply>(FrameType::kPutReply).results, Each(PartResult::kOk));
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/copy_crc_vector.h"
+#include "core/crc_fold.h"
 
 namespace cistern {
 namespace {
@@ -28,6 +29,16 @@ const VectorCrc* Vector() {
   return chosen;
 }
 
+// a * b mod P, reflected: bit 31 is x^0.
+uint32_t MultiplyModP(uint32_t a, uint32_t b) {
+  uint32_t product = 0;
+  for (uint32_t bit = 0x80000000; bit != 0; bit >>= 1) {
+    if ((a & bit) != 0) product ^= b;
+    b = (b >> 1) ^ ((b & 1) != 0 ? kCrc32cPolynomial : 0);
+  }
+  return product;
+}
+
 }  // namespace
 
 uint32_t Crc32cExtend(uint32_t crc, const void* data, size_t bytes) {
@@ -41,6 +52,15 @@ uint32_t Crc32cExtend(uint32_t crc, const void* data, size_t bytes) {
     bytes -= now;
   }
   return ~state;
+}
+
+uint32_t Crc32cJoin(uint32_t crc_a, uint32_t crc_b, uint64_t bytes_b) {
+  // a is followed by 8 bytes_b more bits: it is multiplied by x to that power, by squaring.
+  uint32_t shift = 0x80000000, square = 0x00800000;  // x^0, x^8.
+  for (; bytes_b != 0; bytes_b >>= 1, square = MultiplyModP(square, square)) {
+    if ((bytes_b & 1) != 0) shift = MultiplyModP(shift, square);
+  }
+  return MultiplyModP(crc_a, shift) ^ crc_b;
 }
 
 uint32_t CopyCrc32cPortable(void* to, const void* from, size_t bytes, uint32_t crc) {

@@ -10,6 +10,9 @@ namespace cistern {
 uint32_t Crc32cExtend(uint32_t crc, const void* data, size_t bytes);
 inline uint32_t Crc32c(const void* data, size_t bytes) { return Crc32cExtend(0, data, bytes); }
 
+// The checksum of a and then b, from those of both: pieces that were checked apart make one whole.
+uint32_t Crc32cJoin(uint32_t crc_a, uint32_t crc_b, uint64_t bytes_b);
+
 // Copies and checksums in one pass; returns Crc32cExtend(crc, from, bytes) of exactly the bytes that were
 // stored, so a source that changes underneath cannot make the two disagree. AVX-512 or AVX2 with
 // VPCLMULQDQ and streaming stores where the CPU has them (chosen once, at run time); ISA-L over the

@@ -104,6 +104,19 @@ TEST(Crc32c, ExtendEqualsTheWholeAtEveryCut) {
   }
 }
 
+TEST(Crc32c, JoinsWhatWasCheckedApart) {
+  Random random(20331);
+  for (const size_t first : {0u, 1u, 5u, 4096u, 65536u}) {
+    for (const size_t second : {0u, 1u, 63u, 4097u, 131072u}) {
+      std::vector<std::byte> bytes(first + second);
+      for (std::byte& one : bytes) one = static_cast<std::byte>(random.Next());
+      EXPECT_EQ(Crc32cJoin(Crc32c(bytes.data(), first), Crc32c(bytes.data() + first, second), second),
+                Crc32c(bytes.data(), bytes.size()))
+          << first << " + " << second;
+    }
+  }
+}
+
 TEST(Crc32c, ExtendByNothingChangesNothing) { EXPECT_EQ(Crc32cExtend(0x12345678, nullptr, 0), 0x12345678u); }
 
 TEST_P(CopyCrc, CopiesAndSumsEverySizeAtEveryAlignment) {

@@ -138,36 +138,6 @@ bool DiskLog::IsAt(const DiskEntry* entry, uint32_t extent, const FooterEntry& p
 
 // --- writing
 
-// While no new file can be made, reclaim's copies have first claim on what is left.
-bool DiskLog::MayAppend(uint32_t record_bytes) const {
-  const uint64_t ready = table_.free_count();
-  if (table_.count() < table_.capacity()) return true;
-  const uint64_t left = writer_->head_room() + ready * (kExtentBytes / 8 * 7);
-  return left >= kCopyBytesMax + record_bytes;
-}
-
-DiskLog::Appended DiskLog::Append(RecordHeader& header, absl::Span<const std::byte* const> data) {
-  if (degraded_ || stopping_) return Appended::kOff;
-  const uint16_t layout = index_.LayoutNumber(header.layout);
-  if (layout == kDiskLayoutsMax) return Appended::kOff;
-  if (!MayAppend(header.RecordBytes())) return Appended::kNoRoom;
-  bool damaged = false;
-  if (!writer_->Append(header, data, damaged)) return damaged ? Appended::kDamaged : Appended::kNoRoom;
-  for (const RecordHeader::Part& part : header.parts) {
-    DiskEntry entry;
-    entry.fingerprint = header.block.fingerprint;
-    entry.extent = header.extent;
-    entry.page = static_cast<uint16_t>(header.page);
-    entry.data_at = (header.page + 1) * kPageBytes + part.at;
-    entry.length = part.length;
-    entry.layout = layout;
-    entry.retention = header.retention;
-    SetEntry(header.block.hash, part.coord, entry, header.tail);
-    counters_.appended_bytes += part.length;
-  }
-  return Appended::kOk;
-}
-
 void DiskLog::OnDurable(uint32_t extent, absl::Span<const FooterEntry> entries) {
   for (const FooterEntry& place : entries) {
     DiskEntry* entry = index_.Find(place.block.hash, place.coord);
@@ -239,6 +209,7 @@ void DiskLog::Forget(const BlockHash& hash, PartCoord coord, const DiskEntry& pl
 // --- dropping
 
 uint64_t DiskLog::DropBlocks(absl::Span<const BlockHash> blocks) {
+  EndCopy();
   uint64_t dropped = 0;
   for (const BlockHash& hash : blocks) {
     bool any = recovering();  // An extent that is still to be scanned may have it.
@@ -269,6 +240,7 @@ uint64_t DiskLog::Expire(const BlockHash& hash) {
 }
 
 uint64_t DiskLog::DropAll() {
+  EndCopy();
   const uint64_t dropped = index_.size();
   index_.EraseIf([&](const DiskEntry& entry) {
     Unaccount(entry);
@@ -279,27 +251,6 @@ uint64_t DiskLog::DropAll() {
   drops_waiting_.clear();
   drop_all_waiting_ = true;
   return dropped;
-}
-
-// Says on disk what is gone, so that no start brings it back.
-void DiskLog::AppendDrops() {
-  if ((drops_waiting_.empty() && !drop_all_waiting_) || degraded_) return;
-  RecordHeader header;
-  std::vector<const std::byte*> data;
-  bool damaged = false;
-  if (drop_all_waiting_) {
-    header.kind = RecordKind::kDropAll;
-    drop_all_waiting_ = !writer_->Append(header, data, damaged);
-    return;
-  }
-  header.kind = RecordKind::kDrop;
-  const size_t count = std::min<size_t>(drops_waiting_.size(), kDropsPerRecordMax);
-  const auto* bytes = reinterpret_cast<const std::byte*>(drops_waiting_.data());
-  const auto length = static_cast<uint32_t>(count * sizeof(BlockHash));
-  header.parts.push_back({.coord = {}, .at = 0, .length = length, .crc = Crc32c(bytes, length)});
-  data.push_back(bytes);
-  if (!writer_->Append(header, data, damaged)) return;
-  drops_waiting_.erase(drops_waiting_.begin(), drops_waiting_.begin() + static_cast<long>(count));
 }
 
 // --- life

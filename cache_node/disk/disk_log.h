@@ -93,6 +93,12 @@ class DiskLog {
     kDamaged,  // A part's bytes do not have their CRC any more.
   };
   Appended Append(RecordHeader& header, absl::Span<const std::byte* const> data);
+  // The same in steps. kOk: it has begun, and what `data` names stays until Continue has told its end.
+  // Whatever else is appended or dropped meanwhile ends it first.
+  Appended Begin(RecordHeader header, std::vector<const std::byte*> data);
+  // Copies up to `budget` bytes, and takes them off it; the end, once it has come.
+  std::optional<Appended> Continue(uint64_t& budget);
+  void EndCopy();
 
   // Bytes in memory because they are not durable yet; null: read them from the disk.
   const std::byte* Peek(uint32_t extent, uint32_t offset, uint32_t bytes) const {
@@ -137,6 +143,9 @@ class DiskLog {
     if (options_.log) options_.log(warn, line);
   }
 
+  // disk_log_append.cc
+  std::optional<Appended> Refuses(const RecordHeader& header);
+  void EnterParts(const RecordHeader& header);
   // disk_log.cc
   std::optional<FreshExtent> NextExtent();
   void OnDurable(uint32_t extent, absl::Span<const FooterEntry> entries);
@@ -196,6 +205,8 @@ class DiskLog {
   DiskTails tails_;
   ExtentTable table_;
   std::unique_ptr<ExtentWriter> writer_;
+  RecordHeader copied_;                  // Of Begin; the writer names it.
+  std::optional<Appended> copy_result_;  // Ended before Continue was asked.
   DiskLogCounters counters_;
   uint64_t next_life_ = 1;
   absl::flat_hash_set<uint32_t> coords_seen_;

@@ -251,6 +251,7 @@ bool DiskLog::CopyRecord(const Copy& copy) {
   wanted.depth = header->depth;
   wanted.tail = header->tail;
   wanted.retention = header->retention;
+  EndCopy();
   bool damaged = false;
   if (!writer_->Append(wanted, data, damaged)) return damaged;
   for (const RecordHeader::Part& part : wanted.parts) {

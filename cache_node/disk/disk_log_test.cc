@@ -269,5 +269,86 @@ TEST(DiskLog, RefusesTooLittleCapacity) {
   EXPECT_TRUE(absl::IsInvalidArgument(world.TryOpen()));
 }
 
+void BeginWhenThereIsRoom(LogWorld& world, const LogWorld::Made& made) {
+  for (int i = 0; i < 100'000; ++i) {
+    const DiskLog::Appended begun = world.log->Begin(made.header, made.data);
+    if (begun == DiskLog::Appended::kOk) return;
+    CISTERN_CHECK(begun == DiskLog::Appended::kNoRoom);  // No extent yet.
+    world.Turn();
+  }
+  CISTERN_CHECK(false);
+}
+
+// A large record is copied in steps: nothing of it is found, or written, before its end; then all of it is.
+TEST(DiskLog, ARecordThatIsCopiedInStepsIsThereAtItsEnd) {
+  LogWorld world(kSeed);
+  world.Open();
+  LogWorld::Made made = world.Make(1, 100'000, 3);
+  BeginWhenThereIsRoom(world, made);
+  std::optional<DiskLog::Appended> end;
+  int steps = 0;
+  for (; !end.has_value() && steps < 100; ++steps) {
+    EXPECT_EQ(world.Get(1, 100'000), LogWorld::Found::kMiss);
+    uint64_t budget = 30'000;
+    end = world.log->Continue(budget);
+    world.Turns(10);  // Longer than a batch waits for company.
+    if (!end.has_value()) {
+      EXPECT_EQ(budget, 0u);
+      EXPECT_EQ(world.log->writer().written_bytes(), 0u) << "half a record on its way to the disk";
+    }
+  }
+  EXPECT_EQ(end, DiskLog::Appended::kOk);
+  EXPECT_EQ(steps, 10);
+  world.Settle();
+  world.Open();
+  world.Settle();
+  for (uint32_t part = 0; part < 3; ++part) EXPECT_EQ(world.Get(1, 100'000, part), LogWorld::Found::kRight);
+}
+
+TEST(DiskLog, StepsFindDamageAndStepAsideForOthers) {
+  LogWorld world(kSeed);
+  world.Open();
+  LogWorld::Made made = world.Make(1, 100'000);
+  made.bytes[0][99'999] ^= std::byte{1};
+  BeginWhenThereIsRoom(world, made);
+  uint64_t budget = 10;
+  EXPECT_EQ(world.log->Continue(budget), std::nullopt);
+  world.Put(2, 5000);  // Ends it first.
+  EXPECT_EQ(world.log->Continue(budget), DiskLog::Appended::kDamaged);
+  LogWorld::Made next = world.Make(3, 100'000);
+  BeginWhenThereIsRoom(world, next);
+  // F04: dropped while it is copied, it does not come after all.
+  EXPECT_EQ(world.log->DropBlocks({&next.header.block.hash, 1}), 1u);
+  EXPECT_EQ(world.log->Continue(budget), DiskLog::Appended::kOk);
+  world.Settle();
+  world.Open();
+  world.Settle();
+  EXPECT_EQ(world.Get(1, 100'000), LogWorld::Found::kMiss);
+  EXPECT_EQ(world.Get(2, 5000), LogWorld::Found::kRight);
+  EXPECT_EQ(world.Get(3, 100'000), LogWorld::Found::kMiss);
+}
+
+// F10: a write fails while another record is being copied: that one is lost with the rest, and its extent is
+// not.
+TEST(DiskLog, F10_AWriteThatFailsTakesARecordUnderWayAlong) {
+  LogWorld world(kSeed);
+  world.Open();
+  world.Put(1, 5000);
+  world.disk->faults.nth_write = 1;
+  world.disk->faults.nth_error = EIO;
+  LogWorld::Made made = world.Make(2, 100'000);
+  world.Turns(1);
+  uint64_t budget = 10;
+  BeginWhenThereIsRoom(world, made);
+  EXPECT_EQ(world.log->Continue(budget), std::nullopt);
+  const uint64_t errors = world.log->counters().write_errors;
+  for (int i = 0; i < 100 && world.log->counters().write_errors == errors; ++i) world.Turn();
+  budget = UINT64_MAX;
+  const std::optional<DiskLog::Appended> end = world.log->Continue(budget);
+  EXPECT_NE(end, std::nullopt);
+  world.Settle();
+  EXPECT_NE(world.Get(2, 100'000), LogWorld::Found::kRefused);
+}
+
 }  // namespace
 }  // namespace cistern

@@ -109,111 +109,123 @@ bool DiskTier::TakeBudget(uint64_t bytes) {
   return true;
 }
 
-// Appends the first parts of `slots`, all of one block, as one record; `taken` says how many of them that
-// were.
-DiskTier::Stored DiskTier::StoreBlock(absl::Span<const SlotId> slots, uint32_t depth, size_t& taken) {
-  RecordHeader header;
-  std::vector<const std::byte*> data;
-  uint64_t bytes = 0;
-  SlotId first = kNoSlot;  // Of the record.
-  taken = 0;
+// The first parts of `slots`, all of one block, as one record, or as many of them as share one.
+DiskTier::Record DiskTier::RecordOf(absl::Span<const SlotId> slots, uint32_t depth) {
+  Record record;
+  RecordHeader& header = record.header;
   header.block = {.hash = HashOf(slots[0]), .fingerprint = ram_->trailer(slots[0]).fingerprint};
   header.depth = depth;
   for (const SlotId slot : slots) {
-    const SlotRecord& record = ram_->record(slot);
+    const SlotRecord& part = ram_->record(slot);
     const PartCoord coord = PartCoord::Unpack(ram_->trailer(slot).coord);
     const uint32_t at = RoundUpTo(header.PayloadBytes(), kPartAlign);
-    const bool full = header.parts.size() == kPartsPerRecordMax || at + record.length > kRecordPayloadMax;
-    const bool visible = record.state() == SlotState::kVisible;  // Else dropped while it waited.
+    const bool full = header.parts.size() == kPartsPerRecordMax || at + part.length > kRecordPayloadMax;
+    const bool visible = part.state() == SlotState::kVisible;  // Else dropped while it waited.
     const TailMark tail = visible ? ram_->TailMarkOf(slot) : header.tail;
     const uint16_t retention = visible ? RetentionFlags(ram_->HolderOf(slot).retention) : header.retention;
     if (!header.parts.empty() && (full || tail != header.tail || retention != header.retention)) break;
-    ++taken;
+    ++record.taken;
     if (!visible) continue;
     header.tail = tail;
     header.layout = ram_->LayoutOf(slot);
     if (IsStored(slot)) continue;
     header.retention = retention;
-    if (first == kNoSlot) first = slot;
-    header.parts.push_back({.coord = coord, .at = at, .length = record.length, .crc = record.crc});
-    data.push_back(ram_->data(slot));
-    bytes += record.length;
+    if (record.first == kNoSlot) record.first = slot;
+    header.parts.push_back({.coord = coord, .at = at, .length = part.length, .crc = part.crc});
+    record.data.push_back(ram_->data(slot));
+    record.bytes += part.length;
   }
-  if (header.parts.empty()) return Stored::kDone;
+  return record;
+}
+
+// Whether a record is to be written at all; what is not is counted.
+bool DiskTier::MayStore(const Record& record) {
+  const size_t parts = record.header.parts.size();
+  if (parts == 0) return false;
   // The end first: parts whose row is not there have ended.
-  if ((header.retention & kRetentionTimed) != 0 && !WriteEnd(first))
-    return Drop(counters_.dropped_retention, header.parts.size()), Stored::kDone;
-  if (!TakeBudget(bytes + kPageBytes))
-    return Drop(counters_.dropped_budget, header.parts.size()), Stored::kDone;
-  switch (log_->Append(header, data)) {
+  if ((record.header.retention & kRetentionTimed) != 0 && !WriteEnd(record.first))
+    return Drop(counters_.dropped_retention, parts), false;
+  if (!TakeBudget(record.bytes + kPageBytes)) return Drop(counters_.dropped_budget, parts), false;
+  return true;
+}
+
+void DiskTier::Ended(DiskLog::Appended how, size_t parts, uint64_t bytes) {
+  switch (how) {
     case DiskLog::Appended::kOk:
-      counters_.stored_parts += header.parts.size();
-      turn_bytes_ += bytes;
+      counters_.stored_parts += parts;
       break;
     case DiskLog::Appended::kNoRoom:
       budget_bytes_ += static_cast<double>(bytes + kPageBytes);
-      return Stored::kNoRoom;
+      break;
     case DiskLog::Appended::kOff:
-      Drop(counters_.dropped_degraded, header.parts.size());
+      Drop(counters_.dropped_degraded, parts);
       break;
     case DiskLog::Appended::kDamaged:
-      Drop(counters_.dropped_damaged, header.parts.size());
+      Drop(counters_.dropped_damaged, parts);
       break;
   }
-  return Stored::kDone;
 }
 
 void DiskTier::Published(absl::Span<const SlotId> slots, absl::Span<const uint32_t> depths) {
   if (!options_.write_through || stopping_) return;
-  for (size_t from = 0; from < slots.size();) {
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const uint32_t length = ram_->record(slots[i]).length;
     // Much waits for its turn only: rather a late hit than parts that are not on disk (F42).
-    if (waiting_bytes_ > backlog_bytes_ / 2 && !blocked_) DrainWaiting(UINT64_MAX);
-    size_t to = from + 1;
-    const BlockHash hash = HashOf(slots[from]);
-    while (to < slots.size() && HashOf(slots[to]) == hash) ++to;
-    while (from < to) {
-      size_t taken = 0;
-      const auto block = slots.subspan(from, to - from);
-      // What came before goes first, so the log keeps the order of arrival.
-      if (waiting_.empty() && turn_bytes_ < kStoreBytesPerTurn) {
-        blocked_ = StoreBlock(block, depths[from], taken) == Stored::kNoRoom;
-        if (!blocked_) {
-          from += taken;
-          continue;
-        }
-      }
-      const SlotId slot = slots[from];
-      const uint32_t length = ram_->record(slot).length;
-      if (waiting_bytes_ + length > backlog_bytes_ || log_->degraded() || !ram_->TryLease(slot)) {
-        Drop(log_->degraded() ? counters_.dropped_degraded : counters_.dropped_backlog, 1);
-      } else {
-        waiting_.push_back({slot, depths[from]});
-        waiting_bytes_ += length;
-      }
-      ++from;
+    if (waiting_bytes_ + length > backlog_bytes_ / 2 && !blocked_) DrainWaiting(length);
+    if (waiting_bytes_ + length > backlog_bytes_ || log_->degraded() || !ram_->TryLease(slots[i])) {
+      Drop(log_->degraded() ? counters_.dropped_degraded : counters_.dropped_backlog, 1);
+      continue;
     }
+    waiting_.push_back({slots[i], depths[i]});
+    waiting_bytes_ += length;
   }
 }
 
-// In turns, so that hits do not wait for it: until so many bytes were stored in this one.
-void DiskTier::DrainWaiting(uint64_t turn_bytes_max) {
+// Stores up to so many bytes of what waits, in the order of its arrival, so that the log keeps that. In
+// turns, so that hits do not wait for it: a record may take several.
+uint64_t DiskTier::DrainWaiting(uint64_t bytes_max) {
   std::vector<SlotId> block;
+  uint64_t left = bytes_max;
   blocked_ = false;
-  while (!waiting_.empty() && turn_bytes_ < turn_bytes_max) {
+  while (!waiting_.empty() && left > 0) {
+    if (copying_.has_value()) {
+      const std::optional<DiskLog::Appended> end = log_->Continue(left);
+      if (!end.has_value()) break;
+      Ended(*end, copying_->parts, copying_->bytes);
+      TakeWaiting(copying_->taken);
+      copying_.reset();
+      continue;
+    }
     block.clear();
     const BlockHash hash = HashOf(waiting_.front().slot);
     for (const Waiting& one : waiting_) {
       if (block.size() == kPartsPerRecordMax || HashOf(one.slot) != hash) break;
       block.push_back(one.slot);
     }
-    size_t taken = 0;
-    blocked_ = StoreBlock(block, waiting_.front().depth, taken) == Stored::kNoRoom;
-    if (blocked_) return;
-    for (size_t i = 0; i < taken; ++i) {
-      waiting_bytes_ -= ram_->record(waiting_.front().slot).length;
-      ram_->Unlease(waiting_.front().slot);
-      waiting_.pop_front();
+    Record record = RecordOf(block, waiting_.front().depth);
+    if (!MayStore(record)) {
+      TakeWaiting(record.taken);
+      continue;
     }
+    const size_t parts = record.header.parts.size();
+    const DiskLog::Appended begun = log_->Begin(std::move(record.header), std::move(record.data));
+    if (begun == DiskLog::Appended::kOk) {
+      copying_ = Copying{.taken = record.taken, .parts = parts, .bytes = record.bytes};
+      continue;
+    }
+    Ended(begun, parts, record.bytes);
+    blocked_ = begun == DiskLog::Appended::kNoRoom;
+    if (blocked_) break;
+    TakeWaiting(record.taken);
+  }
+  return bytes_max - left;
+}
+
+void DiskTier::TakeWaiting(size_t count) {
+  for (; count > 0; --count) {
+    waiting_bytes_ -= ram_->record(waiting_.front().slot).length;
+    ram_->Unlease(waiting_.front().slot);
+    waiting_.pop_front();
   }
 }
 
@@ -222,12 +234,14 @@ void DiskTier::Evicting(absl::Span<const SlotId> slots) {
   if (stopping_) return;
   const uint64_t before = counters_.stored_parts;
   while (!slots.empty()) {
-    size_t taken = 0;
-    const Stored stored = StoreBlock(slots, 0, taken);
-    for (const SlotId slot : slots.first(stored == Stored::kNoRoom ? taken : 0)) {
-      if (!IsStored(slot)) Drop(counters_.dropped_backlog, 1);
+    Record record = RecordOf(slots, 0);
+    if (MayStore(record)) {
+      const size_t parts = record.header.parts.size();
+      const DiskLog::Appended stored = log_->Append(record.header, record.data);
+      Ended(stored, parts, record.bytes);
+      if (stored == DiskLog::Appended::kNoRoom) Drop(counters_.dropped_backlog, parts);
     }
-    slots.remove_prefix(taken);
+    slots.remove_prefix(record.taken);
   }
   counters_.demoted_parts += counters_.stored_parts - before;
 }
@@ -236,11 +250,9 @@ void DiskTier::Evicting(absl::Span<const SlotId> slots) {
 
 bool DiskTier::Poll() {
   bool any = log_->Poll();
-  turn_bytes_ = 0;
   if (!waiting_.empty()) {
     const size_t before = waiting_.size();
-    DrainWaiting(kStoreBytesPerTurn);
-    any |= waiting_.size() != before;
+    any |= DrainWaiting(kStoreBytesPerTurn) > 0 || waiting_.size() != before;
   }
   SweepExpired();
   PumpReads();
@@ -257,12 +269,11 @@ Nanos DiskTier::NextWake() const {
 void DiskTier::Stop(Nanos patience) {
   const Nanos until = clock_.Now() + patience;
   while (!waiting_.empty() && clock_.Now() < until && !log_->degraded()) Poll();
-  for (const Waiting& one : waiting_) {
-    ram_->Unlease(one.slot);
-    Drop(counters_.dropped_backlog, 1);
-  }
-  waiting_.clear();
-  waiting_bytes_ = 0;
+  log_->EndCopy();
+  copying_.reset();
+  counters_.offload_dropped_parts += waiting_.size();
+  counters_.dropped_backlog += waiting_.size();
+  TakeWaiting(waiting_.size());
   stopping_ = true;
   log_->Stop();
   while (!log_->IsIdle() && clock_.Now() < until) log_->Poll();

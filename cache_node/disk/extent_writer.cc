@@ -94,6 +94,14 @@ std::byte* ExtentWriter::Take(uint32_t extent, uint32_t offset, uint32_t bytes, 
 }
 
 bool ExtentWriter::Append(RecordHeader& header, absl::Span<const std::byte* const> data, bool& damaged) {
+  if (!Begin(header, data)) return false;
+  uint64_t budget = UINT64_MAX;
+  damaged = Step(budget) == Copied::kDamaged;
+  return !damaged;
+}
+
+bool ExtentWriter::Begin(RecordHeader& header, absl::Span<const std::byte* const> data) {
+  CISTERN_CHECK(!is_copying());
   const uint32_t record_bytes = header.RecordBytes();
   if (!HasRoom(record_bytes, static_cast<uint32_t>(header.parts.size()))) return false;
   const bool first = head_->end == 0;
@@ -107,30 +115,56 @@ bool ExtentWriter::Append(RecordHeader& header, absl::Span<const std::byte* cons
   header.extent = head_->extent;
   header.page = at / kPageBytes;
   header.use = head_->use;
-  std::byte* payload = to + kPageBytes;
-  uint32_t filled = 0;
-  for (size_t i = 0; i < header.parts.size(); ++i) {
-    const RecordHeader::Part& part = header.parts[i];
-    std::memset(payload + filled, 0, part.at - filled);
-    damaged |= CopyCrc32c(payload + part.at, data[i], part.length) != part.crc;
-    filled = part.at + part.length;
+  head_->end = at;  // The extent's header, if it is new, is there whatever becomes of the record.
+  copying_ =
+      Copying{.header = &header, .data = {data.begin(), data.end()}, .to = to, .end = at + record_bytes};
+  return true;
+}
+
+ExtentWriter::Copied ExtentWriter::Step(uint64_t& budget) {
+  Copying& copying = *copying_;
+  std::byte* payload = copying.to + kPageBytes;
+  const auto& parts = copying.header->parts;
+  while (copying.part < parts.size() && !copying.lost) {
+    const RecordHeader::Part& part = parts[copying.part];
+    if (copying.filled < part.at) {
+      std::memset(payload + copying.filled, 0, part.at - copying.filled);
+      copying.filled = part.at;
+    }
+    const uint32_t done = copying.filled - part.at;
+    const auto now = static_cast<uint32_t>(std::min<uint64_t>(part.length - done, budget));
+    copying.crc = CopyCrc32c(payload + copying.filled, copying.data[copying.part] + done, now, copying.crc);
+    copying.filled += now;
+    budget -= now;
+    if (done + now < part.length) return Copied::kMore;
+    copying.damaged |= copying.crc != part.crc;
+    copying.crc = 0;
+    ++copying.part;
   }
-  std::memset(payload + filled, 0, record_bytes - kPageBytes - filled);
+  return EndCopy();
+}
+
+ExtentWriter::Copied ExtentWriter::EndCopy() {
+  const Copying copied = *std::exchange(copying_, std::nullopt);
+  if (copied.lost) return Copied::kLost;
+  RecordHeader& header = *copied.header;
+  const uint32_t record_bytes = header.RecordBytes();
+  std::memset(copied.to + kPageBytes + copied.filled, 0, record_bytes - kPageBytes - copied.filled);
   Batch& batch = batches_.back();
-  if (damaged) {  // Its place stays, as a gap that every scan steps over.
-    std::memset(to, 0, kPageBytes);
+  if (copied.damaged) {  // Its place stays, as a gap that every scan steps over.
+    std::memset(copied.to, 0, kPageBytes);
   } else {
-    EncodeRecordHeader(header, to);
+    EncodeRecordHeader(header, copied.to);
     AppendEntries(header, batch.entries);
     AppendEntries(header, head_->entries);
     ++batch.records;
     ++head_->records;
     ++appended_;
   }
-  head_->end = at + record_bytes;
+  head_->end = copied.end;
   if (batch.bytes >= kBatchBytes) batch.state = Batch::State::kWaiting;
   CrashHere(CrashPoint::kRecordStaged);
-  return !damaged;
+  return copied.damaged ? Copied::kDamaged : Copied::kDone;
 }
 
 const std::byte* ExtentWriter::Peek(uint32_t extent, uint32_t offset, uint32_t bytes) const {
@@ -144,7 +178,7 @@ const std::byte* ExtentWriter::Peek(uint32_t extent, uint32_t offset, uint32_t b
 
 bool ExtentWriter::Poll() {
   const uint64_t before = ended_ + first_serial_ + writes_open_;
-  if (seal_asked_ && head_.has_value()) CloseHead();
+  if (seal_asked_ && head_.has_value() && !is_copying()) CloseHead();
   Retire();
   if (batches_.empty()) return before != ended_ + first_serial_ + writes_open_;
   const Nanos now = clock_.Now();
@@ -162,7 +196,9 @@ Nanos ExtentWriter::NextWake() const {
     may_sync = may_sync && !batch.lost && batch.state == Batch::State::kWritten;
     if (batch.lost) continue;
     if (batch.state == Batch::State::kWaiting && may_write) return 0;
-    if (batch.state == Batch::State::kFilling && may_write) wake = std::min(wake, batch.since + kFlushAfter);
+    // What is being copied goes on with whoever copies.
+    if (batch.state == Batch::State::kFilling && may_write && !is_copying())
+      wake = std::min(wake, batch.since + kFlushAfter);
     if (may_sync) wake = std::min(wake, batch.since + kSyncAfter);
   }
   return wake;
@@ -172,8 +208,8 @@ void ExtentWriter::StartWrites(Nanos now) {
   for (size_t i = 0; i < batches_.size() && writes_open_ < kWritesInFlightMax; ++i) {
     Batch& batch = batches_[i];
     const bool due =
-        batch.state == Batch::State::kWaiting ||
-        (batch.state == Batch::State::kFilling && (seal_asked_ || now >= batch.since + kFlushAfter));
+        batch.state == Batch::State::kWaiting || (batch.state == Batch::State::kFilling && !is_copying() &&
+                                                  (seal_asked_ || now >= batch.since + kFlushAfter));
     if (!due || batch.lost) continue;
     batch.state = Batch::State::kWriting;
     ++writes_open_;
@@ -248,6 +284,7 @@ void ExtentWriter::OnSynced(uint64_t first_after, int error) {
 void ExtentWriter::Fail(int error) {
   std::optional<Head> head = std::move(head_);
   head_.reset();
+  if (copying_.has_value()) copying_->lost = true;
   seal_asked_ = false;
   for (Batch& batch : batches_) {
     if (batch.lost) continue;

@@ -54,6 +54,19 @@ class ExtentWriter {
   // `damaged` is set instead when a part's bytes do not have the CRC that the header says; nothing is
   // appended then.
   bool Append(RecordHeader& header, absl::Span<const std::byte* const> data, bool& damaged);
+  // The same in steps, so that no turn of the shard lasts as long as a large record's copy. Begin takes the
+  // place (false: no room now) and sets the header; it, and what `data` names, stay until Step has said
+  // something else than kMore. Nothing else may be appended meanwhile.
+  bool Begin(RecordHeader& header, absl::Span<const std::byte* const> data);
+  enum class Copied : uint8_t {
+    kMore,
+    kDone,
+    kDamaged,
+    kLost,  // A write failed meanwhile.
+  };
+  // Copies up to `budget` bytes, and takes them off it.
+  Copied Step(uint64_t& budget);
+  bool is_copying() const { return copying_.has_value(); }
   // Bytes that are not yet durable and still in memory; null when they are not here.
   const std::byte* Peek(uint32_t extent, uint32_t offset, uint32_t bytes) const;
 
@@ -100,6 +113,20 @@ class ExtentWriter {
     std::vector<FooterEntry> entries{};
   };
 
+  // A record on its way into the ring; the last batch, still filling, holds its place.
+  struct Copying {
+    RecordHeader* header = nullptr;
+    std::vector<const std::byte*> data{};
+    std::byte* to = nullptr;
+    uint32_t end = 0;     // Of the record, in the extent.
+    uint32_t filled = 0;  // Of its payload.
+    size_t part = 0;      // Under way.
+    uint32_t crc = 0;     // Of it, so far.
+    bool damaged = false;
+    bool lost = false;
+  };
+  Copied EndCopy();
+
   bool FitsHead(uint32_t record_bytes, uint32_t parts) const;
   bool FitsRing(uint64_t bytes) const;
   bool OpenHead();
@@ -119,6 +146,7 @@ class ExtentWriter {
   const Segment ring_;
   const WriterEvents events_;
   std::optional<Head> head_;
+  std::optional<Copying> copying_;
   std::deque<Batch> batches_;  // Oldest first.
   uint64_t first_serial_ = 0;  // Of batches_.front().
   uint64_t ring_head_ = 0;     // Next free byte.

@@ -90,7 +90,7 @@ absl::StatusOr<BenchReport> BenchRead(const CliOptions& options) {
   CISTERN_ASSIGN_OR_RETURN(const std::unique_ptr<BenchCluster> cluster, BenchCluster::Connect(options));
   const auto room =
       static_cast<uint64_t>(kBenchCapacityShare * static_cast<double>(cluster->capacity_bytes()));
-  const uint64_t data_bytes = std::min(kBenchDataBytes, room);
+  const uint64_t data_bytes = std::min(bench.data_bytes == 0 ? kBenchDataBytes : bench.data_bytes, room);
   if (data_bytes < bench.size_bytes * bench.batch) {
     return absl::ResourceExhaustedError(std::to_string(bench.batch) + " parts of " +
                                         FormatSize(bench.size_bytes) + " do not fit the nodes' RAM (" +

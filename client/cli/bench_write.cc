@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <random>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "client/cli/bench.h"
@@ -28,6 +30,7 @@ class WriteOp final : public BenchOp {
         layout_(PlainLayout(bench.block_tokens, bench.size_bytes)),
         batch_(bench.batch),
         size_(bench.size_bytes),
+        rate_bytes_(bench.rate_bytes),
         // Another run's chains would be there already.
         purpose_(uint64_t{std::random_device()()} << 32 | std::random_device()()),
         want_(std::clamp<uint64_t>(kPreparedBytesFirst / (size_ * batch_), 4, kPreparedChainsMax)) {
@@ -47,6 +50,7 @@ class WriteOp final : public BenchOp {
   }
   BenchStep Step() override {
     if (used_ == chains_.size()) return {.more = false};
+    WaitForTurn();
     const StoreReport report = client_.StoreWait(chains_[used_++], 0, std::span(pages_).subspan(at_, batch_));
     at_ = at_ + 2 * batch_ <= pages_.size() ? at_ + batch_ : 0;
     const bool ok =
@@ -57,10 +61,21 @@ class WriteOp final : public BenchOp {
   uint64_t WarmSteps() const override { return pages_.size() / batch_ + 1; }
 
  private:
+  // What was missed while the machine did something else is not made up for.
+  void WaitForTurn() {
+    if (rate_bytes_ == 0) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (turn_ > now) std::this_thread::sleep_until(turn_);
+    const double seconds = static_cast<double>(size_ * batch_) / static_cast<double>(rate_bytes_);
+    turn_ = std::max(turn_, now) + std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
+  }
+
   Client& client_;
   const Layout layout_;
   const size_t batch_;
   const uint64_t size_;
+  const uint64_t rate_bytes_;
+  std::chrono::steady_clock::time_point turn_;
   const uint64_t purpose_;
   uint64_t want_;
   uint64_t number_ = 0;

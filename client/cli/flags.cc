@@ -123,6 +123,10 @@ void AddBench(CLI::App& app, CliOptions& out) {
       ->capture_default_str();
   bench->add_flag("--limit", out.bench.limit,
                   "Measure memcpy, a raw socket, SHA-256 or fio of the same shape in the same run");
+  AddSize(bench, "--data", out.bench.data_bytes, 1, uint64_t{1} << 40,
+          "read: bytes of all prefixes together (default 1G)");
+  AddSize(bench, "--rate", out.bench.rate_bytes, 1, uint64_t{1} << 40,
+          "write: at most so many bytes a second (default: as fast as it goes)");
   bench->add_option("--rw", out.bench.rw, "disk: what is measured")
       ->check(CLI::IsMember({"write", "randread"}))
       ->capture_default_str();

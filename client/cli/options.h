@@ -67,6 +67,8 @@ struct BenchOptions {
   uint32_t batch = 0;           // Parts an op (0: 16); blocks of the prefix for lookup and hash (0: 4096).
   uint32_t block_tokens = 16;   // Tokens a block.
   double seconds = 2;           // Measured time, all slices together.
+  uint64_t data_bytes = 0;      // read: of all prefixes together; 0: kBenchDataBytes.
+  uint64_t rate_bytes = 0;      // write: stores at most so many bytes a second; 0: as fast as it goes.
   std::string rw = "write";     // disk: "write" or "randread".
   std::string dir;       // disk: folder on the disk to measure; default the system's for temporary files.
   bool limit = false;    // Measure the physical limit in alternate slices.

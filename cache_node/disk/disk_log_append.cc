@@ -1,0 +1,101 @@
+// Records into the log: whole, in steps, and those that say what is gone.
+#include <algorithm>
+#include <utility>
+
+#include "cache_node/disk/disk_log.h"
+#include "core/check.h"
+#include "core/crc32c.h"
+
+namespace cistern {
+
+// While no new file can be made, reclaim's copies have first claim on what is left.
+bool DiskLog::MayAppend(uint32_t record_bytes) const {
+  const uint64_t ready = table_.free_count();
+  if (table_.count() < table_.capacity()) return true;
+  const uint64_t left = writer_->head_room() + ready * (kExtentBytes / 8 * 7);
+  return left >= kCopyBytesMax + record_bytes;
+}
+
+std::optional<DiskLog::Appended> DiskLog::Refuses(const RecordHeader& header) {
+  if (degraded_ || stopping_) return Appended::kOff;
+  if (index_.LayoutNumber(header.layout) == kDiskLayoutsMax) return Appended::kOff;
+  if (!MayAppend(header.RecordBytes())) return Appended::kNoRoom;
+  return std::nullopt;
+}
+
+DiskLog::Appended DiskLog::Append(RecordHeader& header, absl::Span<const std::byte* const> data) {
+  EndCopy();
+  if (const std::optional<Appended> refused = Refuses(header)) return *refused;
+  bool damaged = false;
+  if (!writer_->Append(header, data, damaged)) return damaged ? Appended::kDamaged : Appended::kNoRoom;
+  EnterParts(header);
+  return Appended::kOk;
+}
+
+DiskLog::Appended DiskLog::Begin(RecordHeader header, std::vector<const std::byte*> data) {
+  CISTERN_CHECK(!writer_->is_copying() && !copy_result_.has_value());
+  if (const std::optional<Appended> refused = Refuses(header)) return *refused;
+  copied_ = std::move(header);
+  return writer_->Begin(copied_, data) ? Appended::kOk : Appended::kNoRoom;
+}
+
+std::optional<DiskLog::Appended> DiskLog::Continue(uint64_t& budget) {
+  if (copy_result_.has_value()) return std::exchange(copy_result_, std::nullopt);
+  switch (writer_->Step(budget)) {
+    case ExtentWriter::Copied::kMore:
+      return std::nullopt;
+    case ExtentWriter::Copied::kDamaged:
+      return Appended::kDamaged;
+    case ExtentWriter::Copied::kLost:
+      return Appended::kOff;
+    case ExtentWriter::Copied::kDone:
+      EnterParts(copied_);
+      return Appended::kOk;
+  }
+  return std::nullopt;
+}
+
+void DiskLog::EndCopy() {
+  uint64_t budget = UINT64_MAX;
+  if (writer_->is_copying()) copy_result_ = Continue(budget);
+}
+
+void DiskLog::EnterParts(const RecordHeader& header) {
+  const uint16_t layout = index_.LayoutNumber(header.layout);
+  for (const RecordHeader::Part& part : header.parts) {
+    DiskEntry entry;
+    entry.fingerprint = header.block.fingerprint;
+    entry.extent = header.extent;
+    entry.page = static_cast<uint16_t>(header.page);
+    entry.data_at = (header.page + 1) * kPageBytes + part.at;
+    entry.length = part.length;
+    entry.layout = layout;
+    entry.retention = header.retention;
+    SetEntry(header.block.hash, part.coord, entry, header.tail);
+    counters_.appended_bytes += part.length;
+  }
+}
+
+// Says on disk what is gone, so that no start brings it back.
+void DiskLog::AppendDrops() {
+  if ((drops_waiting_.empty() && !drop_all_waiting_) || degraded_) return;
+  EndCopy();
+  RecordHeader header;
+  std::vector<const std::byte*> data;
+  bool damaged = false;
+  if (drop_all_waiting_) {
+    header.kind = RecordKind::kDropAll;
+    drop_all_waiting_ = !writer_->Append(header, data, damaged);
+    return;
+  }
+  header.kind = RecordKind::kDrop;
+  const size_t count = std::min<size_t>(drops_waiting_.size(), kDropsPerRecordMax);
+  const auto* bytes = reinterpret_cast<const std::byte*>(drops_waiting_.data());
+  const auto length = static_cast<uint32_t>(count * sizeof(BlockHash));
+  header.parts.push_back({.coord = {}, .at = 0, .length = length, .crc = Crc32c(bytes, length)});
+  data.push_back(bytes);
+  if (!writer_->Append(header, data, damaged)) return;
+  drops_waiting_.erase(drops_waiting_.begin(), drops_waiting_.begin() + static_cast<long>(count));
+}
+
+}  // namespace cistern
