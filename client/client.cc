@@ -221,6 +221,8 @@ OpId Client::Impl::SubmitFetch(const Chain& chain, std::span<const Page> pages, 
     sink({absl::Status(static_cast<absl::StatusCode>(status.code()), status.message()), 0, {}, 0});
     return 0;
   }
+  if (share_ != nullptr && options.host_shared && !pages.empty() && pages.size() <= chain.blocks())
+    return FetchInTwo(chain, pages, options, spec, std::move(sink));
   return core_->Fetch(spec, View(pages), std::move(sink));
 }
 CallId Client::Lookup(const Chain& chain, const CallOptions& options,
@@ -357,6 +359,7 @@ void Client::UnregisterMemory(void* data) {
 std::vector<std::pair<std::string, uint64_t>> Client::Counters() const {
   MutexLock lock(&impl_->mutex_);
   CounterList list = impl_->core_->Counters();
+  if (impl_->share_ != nullptr) list.emplace_back("client_share_failed_total", impl_->share_->failures());
   if (impl_->window_ != nullptr) {
     list.emplace_back("client_window_buffers", impl_->window_->allocations());
     list.emplace_back("client_window_buffer_bytes", impl_->window_->allocated_bytes());

@@ -84,6 +84,9 @@ Status Client::Impl::Init() {
     core.breaker_retry = ToNanos(options_.breaker_retry);
     core.negative_ttl = ToNanos(options_.negative_ttl);
     core.window = window_.get();
+    if (!options_.host_share.empty())
+      share_ = std::make_unique<HostShare>(options_.host_share, options_.host_share_bytes);
+    core.share = share_.get();
     core_ = std::make_unique<ClientCore>(core, clock_, *transport_, random_);
     epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
     timer_fd_ = timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC);

@@ -98,7 +98,7 @@ void Client::Impl::LoadFetched(const std::shared_ptr<GroupFetch>& fetch) {
         {absl::Status(static_cast<absl::StatusCode>(status.code()), status.message()), 0, {}, 0});
   }
   core_->Load(plan.history.front(), 0, View(std::span(fetch->pages).first(fetch->blocks)), coords_, left,
-              landed(false));
+              landed(false), SharedParts(fetch->chain, fetch->options));
   if (!fetch->tail.has_value()) return;
   StoredParts parts;
   if (const Status status = TailPartsOf(fetch->chain, fetch->options, plan.hit.tokens, parts); !status.ok()) {

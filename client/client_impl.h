@@ -13,6 +13,7 @@
 #include "client/control/router_link.h"
 #include "client/core/client_core.h"
 #include "client/core/group_plan.h"
+#include "client/host_share.h"
 #include "client/request_cache.h"
 #include "client/window.h"
 #include "core/clock.h"
@@ -131,6 +132,15 @@ struct Client::Impl {
   OpId LoadShared(const Hit& hit, uint32_t first, std::span<const Page> pages, const CallOptions& options,
                   const std::vector<GroupShare>& shares, LoadDone sink) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // client_share.cc: what ranks of this host hand each other. Of coords_, by part; empty: nothing.
+  std::vector<uint8_t> SharedParts(const Chain& chain, const CallOptions& options)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  struct SharedFetch;
+  OpId FetchInTwo(const Chain& chain, std::span<const Page> pages, const CallOptions& options,
+                  const CallSpec& spec, LoadDone sink) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LoadFound(const std::shared_ptr<SharedFetch>& fetch, const PlanOutcome& plan)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   // client_fetch.cc
   struct GroupFetch;
   OpId SubmitFetchGroups(const Chain& chain, std::span<const Page> pages, const CallOptions& options,
@@ -177,6 +187,7 @@ struct Client::Impl {
   Mutex mutex_;
   CondVar turn_;
   std::unique_ptr<PutWindow> window_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<HostShare> share_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Transport> transport_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<ClientCore> core_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> ready_ ABSL_GUARDED_BY(mutex_);

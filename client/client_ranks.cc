@@ -75,7 +75,8 @@ OpId Client::Impl::SubmitLoad(const Hit& hit, uint32_t first, std::span<const Pa
   }
   if (shared && first + pages.size() <= hit.rep()->blocks)
     return LoadShared(hit, first, pages, options, shares, std::move(sink));
-  return core_->Load(hit.rep()->plan, first, View(pages), coords_, Deadline(options), std::move(sink));
+  return core_->Load(hit.rep()->plan, first, View(pages), coords_, Deadline(options), std::move(sink),
+                     SharedParts(hit.rep()->chain, options));
 }
 
 OpId Client::Impl::SubmitStore(const Chain& chain, uint32_t first, std::span<const ConstPage> pages,

@@ -172,7 +172,8 @@ OpId ClientCore::Fetch(const CallSpec& call, const PageView& pages, LoadDone don
 }
 
 OpId ClientCore::Load(PlanHandle handle, uint32_t first, const PageView& pages,
-                      absl::Span<const PartCoord> coords, Nanos deadline, LoadDone done) {
+                      absl::Span<const PartCoord> coords, Nanos deadline, LoadDone done,
+                      absl::Span<const uint8_t> shared) {
   PlanState* plan = impl_->FindPlan(handle);
   const absl::Span<const PartCoord> wanted =
       coords.empty() && plan != nullptr ? absl::MakeConstSpan(plan->coords) : coords;
@@ -202,6 +203,7 @@ OpId ClientCore::Load(PlanHandle handle, uint32_t first, const PageView& pages,
   op->segments.assign(pages.segments.begin(), pages.segments.end());
   op->first = first;
   op->plan = plan;
+  if (shared.size() == wanted.size()) op->shared.assign(shared.begin(), shared.end());
   ++plan->users;
   op->load_done = std::move(done);
   const OpId id = op->id;

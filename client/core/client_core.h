@@ -52,8 +52,9 @@ class ClientCore {
   // The same, leased: descriptors are kept until Release or the lease's end.
   OpId Plan(const CallSpec& call, PlanDone done);
   // Blocks [first, first + pages) of a plan, of the coords given (some of the plan's; empty: all of them).
+  // `shared`: by coord, whether other ranks of this host load that part too, see ClientCoreOptions::share.
   OpId Load(PlanHandle plan, uint32_t first, const PageView& pages, absl::Span<const PartCoord> coords,
-            Nanos deadline, LoadDone done);
+            Nanos deadline, LoadDone done, absl::Span<const uint8_t> shared = {});
   // Plan and Load in one; page i takes block i, blocks behind the pages are not asked for.
   OpId Fetch(const CallSpec& call, const PageView& pages, LoadDone done);
   // Stores blocks [first, first + pages) of call.chain.

@@ -35,6 +35,10 @@ inline constexpr uint64_t kInlinePutBytes = 8u << 20;  // One PUT with payload.
 inline constexpr uint64_t kPutBytesInFlightMax = 16u
                                                  << 20;  // One operation and peer, besides the first frame.
 
+// A rank that was to bring a part is late when nothing came from others for so long.
+inline constexpr Nanos kShareQuietMax = 50 * kMillisecond;
+inline constexpr Nanos kShareLookEvery = 200 * kMicrosecond;  // Other processes wake nobody.
+
 // What ClientCore does, spread over core_*.cc by topic. Handlers only record what came and mark operations
 // dirty; Pump moves operations on, so no transport callback starts anything that could call back into it.
 struct ClientCore::Impl final : public TransportHandler {
@@ -124,6 +128,14 @@ struct ClientCore::Impl final : public TransportHandler {
   void DropPlanUser(PlanState& plan);
   void ReleasePlan(PlanState& plan);
 
+  // core_share.cc
+  bool Share(Operation& op, const Transfer& transfer, const ClientPeer& peer);
+  void HandOn(Operation& op, uint32_t page, uint32_t coord, const PartDescriptor& part, PartResult result);
+  void DropClaims(Operation& op);
+  void TakeShared(Operation& op);
+  bool TakePart(Operation& op, const Operation::Awaited& waiting, Nanos now);
+  void PullMyself(Operation& op, const Transfer& transfer);
+
   // core_flight.cc
   bool JoinFlight(Operation& op);
   void LeaveFlight(Operation& op);
@@ -203,6 +215,7 @@ struct ClientCore::Impl final : public TransportHandler {
   NoteRequest note_request_;
   std::vector<uint32_t> picked_bytes_;
   std::vector<Segment> pull_target_;
+  std::vector<Segment> share_target_;
   std::vector<ConstSegment> put_payload_;
   std::vector<ConstSegment> part_source_;
   std::vector<uint32_t> slots_;

@@ -35,6 +35,13 @@ struct ClientCounters {
   uint64_t bad_frames = 0;    // Replies that do not decode or do not fit their request.
   uint64_t late_replies = 0;  // Replies to requests that were given up.
   uint64_t single_flight_shared = 0;
+  uint64_t share_parts = 0;  // Taken from another rank of this host, and verified ...
+  uint64_t share_bytes = 0;
+  uint64_t share_published = 0;     // ... and pulled here for others.
+  uint64_t share_full = 0;          // Pulled here because the segment had no room, or was none ...
+  uint64_t share_late = 0;          // ... the rank that was to bring it did not ...
+  uint64_t share_gone = 0;          // ... it failed there, or was gone already ...
+  uint64_t share_refused = 0;       // ... or what was there was not what the node told of.
   uint64_t notes = 0;               // NOTE frames sent.
   uint64_t window_put_bytes = 0;    // Stored out of the window without a copy by the client.
   uint64_t staged_put_bytes = 0;    // Copied into the window first.

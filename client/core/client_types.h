@@ -21,6 +21,7 @@
 // What goes into and comes out of ClientCore: plain values, borrowed views, one callback type a call.
 namespace cistern {
 
+class HostShare;
 class PutWindow;
 
 inline constexpr size_t kOperationsMax =
@@ -37,6 +38,7 @@ struct ClientCoreOptions {
   Nanos breaker_retry = 500 * kMillisecond;  // Then one probe.
   Nanos negative_ttl = 1 * kSecond;          // A peer found dead is not asked again for this long.
   uint64_t client_id = 0;                    // 0: drawn from Random.
+  HostShare* share = nullptr;                // Null: no part comes from other ranks. Must outlive the core.
   PutWindow* window = nullptr;  // Null: stores send bytes in line. Must outlive the core and the transport.
 };
 

@@ -61,6 +61,7 @@ void ClientCore::Impl::OnPulled(PeerId peer_id, uint64_t pull_id, const PullResu
   Unlink(request);
   --op.transfers_open;
   RecordPart(op, transfer.page, part);
+  HandOn(op, transfer.page, transfer.coord, op.SetAt(transfer.set).reply.parts[transfer.part], part);
   MarkDirty(op);
 }
 
@@ -186,6 +187,7 @@ void ClientCore::Impl::LandPieces(Operation& op, Request& request, absl::Span<co
       ++next_crc;
     }
     RecordPart(op, walk.page, result);
+    HandOn(op, walk.page, walk.coord, part, result);
   }
 }
 

@@ -146,7 +146,8 @@ bool ClientCore::Impl::Timers(Nanos now) {
       continue;
     }
     if (now >= op.renew_at) Renew(op, now);
-    next_timer_ = std::min({next_timer_, op.deadline_at, op.renew_at});
+    if (now >= op.look_at) MarkDirty(op);
+    next_timer_ = std::min({next_timer_, op.deadline_at, op.renew_at, op.look_at});
   }
   return true;
 }

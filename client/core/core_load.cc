@@ -123,6 +123,9 @@ void ClientCore::Impl::StartLoad(Operation& op) {
   op.hit = op.page_count();
   op.bound = op.first + op.hit;
   op.found = true;
+  const Nanos now = clock_.Now();
+  op.share_end = now + (op.deadline_at - now) / 2;  // The rest is for pulling what others did not bring.
+  op.share_quiet_until = std::min(now + kShareQuietMax, op.share_end);
   load_order_.clear();
   for (uint32_t page = 0; page < op.page_count(); ++page) {
     const PlanState::Where where = plan.where[op.first + page];
@@ -141,6 +144,8 @@ void ClientCore::Impl::StartLoad(Operation& op) {
       // Another connection or incarnation than the one that leased: not asked at all (F24).
       ++counters_.stale_plans;
       RecordPart(op, transfer.page, PartResult::kStale);
+    } else if (Share(op, transfer, *peer)) {
+      continue;
     } else if (peer->one_sided) {
       op.transfers.push_back(transfer);
     } else {
@@ -154,8 +159,9 @@ void ClientCore::Impl::StartLoad(Operation& op) {
 // Adds a part to the READ request of its set, or begins another where that has its share.
 void ClientCore::Impl::AddRead(Operation& op, const Transfer& transfer) {
   Ask* ask = op.ask_count > 0 ? &op.asks[op.ask_count - 1] : nullptr;
-  if (ask == nullptr || op.reads[ask->first_transfer].set != transfer.set ||
-      ask->transfers == kPartsPerAskMax || ask->bytes + op.PartBytes(transfer.coord) > kInlineAskBytesMax) {
+  if (ask == nullptr || ask->state != AskState::kWaiting ||
+      op.reads[ask->first_transfer].set != transfer.set || ask->transfers == kPartsPerAskMax ||
+      ask->bytes + op.PartBytes(transfer.coord) > kInlineAskBytesMax) {
     ask = &op.AddAsk();
     ask->first_transfer = static_cast<uint32_t>(op.reads.size());
   }
@@ -185,7 +191,8 @@ void ClientCore::Impl::SendRead(Operation& op, uint32_t index) {
 }
 
 void ClientCore::Impl::AdvanceLoad(Operation& op) {
-  bool open = false;
+  TakeShared(op);
+  bool open = !op.awaited.empty();
   for (uint32_t i = 0; i < op.ask_count; ++i) {
     if (op.asks[i].state == AskState::kWaiting && (op.asks_open < kInlineAsksInFlightMax || op.ending))
       SendRead(op, i);
@@ -283,6 +290,7 @@ void ClientCore::Impl::Renew(Operation& op, Nanos now) {
 }
 
 void ClientCore::Impl::FinishPages(Operation& op) {
+  DropClaims(op);
   GiveUp(op, PartResult::kCancelled);  // Renewals under way.
   size_t run = 0;
   for (uint32_t page = 0; page < op.page_count(); ++page) {

@@ -5,6 +5,7 @@
 
 #include "client/core/client_types.h"
 #include "client/core/request_table.h"
+#include "client/host_share.h"
 #include "core/placement.h"
 #include "transport/messages.h"
 
@@ -167,6 +168,17 @@ struct Operation {
   std::vector<Transfer> reads;      // Parts that READ replies bring.
   uint32_t next_transfer = 0;
   uint32_t transfers_open = 0;
+  // Load: what other ranks of this host load too (core_share.cc).
+  struct Awaited {
+    Transfer transfer;
+    HostShare::Place place;
+  };
+  std::vector<uint8_t> shared;  // By part of a page; empty: nothing.
+  std::vector<Awaited> awaited;
+  std::vector<HostShare::Place> claims;  // By page and part; empty: none.
+  Nanos look_at = kNever;                // At what is awaited.
+  Nanos share_quiet_until = 0;
+  Nanos share_end = 0;
   std::vector<PutPart> puts;
   std::vector<PutFrame> put_frames;
   uint32_t put_frames_open = 0;
@@ -295,6 +307,10 @@ inline void Operation::Reset() {
   transfers.clear();
   reads.clear();
   next_transfer = transfers_open = 0;
+  shared.clear();
+  awaited.clear();
+  claims.clear();
+  look_at = kNever;
   puts.clear();
   put_frames.clear();
   put_frames_open = 0;

@@ -1,5 +1,5 @@
 """Layouts of several groups on real clusters: ranks of other widths, stages, retention, reasons of misses."""
-import json, pathlib, shutil, unittest
+import json, os, pathlib, shutil, unittest
 
 import harness
 from harness import Case, run
@@ -53,6 +53,16 @@ class Recut(Case):
 
     def test_latent_rows_that_all_ranks_hold_are_written_once_and_read_by_all(self):
         self.widths("deepseek-v3.2")
+
+    def test_latent_rows_that_all_ranks_hold_leave_the_nodes_once_a_host(self):
+        self.up()
+        sent = []
+        for more in ({}, {"host-share": f"recut-{os.getpid()}"}, {"host-share": f"recut-{os.getpid()}", "fetch": 1}):
+            before = self.node_counters()["inline_bytes_total"]
+            self.recut("deepseek-v3.2", "tp8", "tp8", transport="socket", **more)
+            sent.append(self.node_counters()["inline_bytes_total"] - before)
+        print("bytes sent to eight ranks that pull for themselves, that share loads, that share fetches:", sent)
+        self.assertLess(max(sent[1:]) * 7, sent[0])
 
     def test_tails_that_all_ranks_hold_are_written_by_one(self):
         self.widths("deepseek-v4-pro")

@@ -2,6 +2,7 @@
 // reader's tensors get is compared with a cut of its own out of the whole model. Prints one JSON object.
 //
 //   recut --router R --layout NAME|FILE --write RANKS --read RANKS [--transport T] [--seed N] [--fetch 1]
+//         [--host-share NAME]
 //
 // RANKS: "tp4": four tensor-parallel ranks; "pp0-40,40-80": pipeline stages by layers; "tp2pp0-40,40-80":
 // both.
@@ -31,7 +32,7 @@ struct Ranks {
   std::vector<Stage> stages = {{0, 0}};
 };
 struct Arguments {
-  std::string router, layout, transport = "auto";
+  std::string router, layout, transport = "auto", host_share;
   Ranks write, read;
   uint32_t seed = 1;
   bool fetch = false;  // Readers fetch instead of planning and loading.
@@ -269,11 +270,16 @@ void Fetch(Run& run, Turn turn) {
 // Every rank of one width does its part, each with a client of its own.
 void EveryRank(Run& run, const Ranks& ranks, bool write) {
   const uint64_t tokens = run.tokens.size();
+  std::vector<std::unique_ptr<Client>> others;  // What they share goes with the last of them.
+  const auto keep = [&](std::unique_ptr<Client> client) {
+    if (!run.arguments.host_share.empty()) others.push_back(std::move(client));
+  };
   for (const Stage& stage : ranks.stages) {
     for (uint32_t rank = 0; rank < ranks.tp; ++rank) {
       ClientOptions connect;
       connect.router = run.arguments.router;
       connect.transport = run.arguments.transport;
+      connect.host_share = run.arguments.host_share;
       auto client = Client::Connect(connect);
       if (!client.ok()) Die(client.status().message());
       auto chain = client.value()->MakeChain(run.layout, run.tokens);
@@ -284,6 +290,7 @@ void EveryRank(Run& run, const Ranks& ranks, bool write) {
       options.layer_first = stage.first;
       options.layer_end = stage.second;
       options.deadline = std::chrono::milliseconds(20'000);
+      options.host_shared = !run.arguments.host_share.empty();
       auto shares = ShareOf(
           run.l, {.tp = ranks.tp, .tp_rank = rank, .layer_first = stage.first, .layer_end = stage.second});
       if (!shares.ok()) Die(std::string(shares.status().message()));
@@ -297,6 +304,7 @@ void EveryRank(Run& run, const Ranks& ranks, bool write) {
       Turn turn{*client.value(), chain.value(), options, *std::move(shares)};
       if (!write && run.arguments.fetch) {
         Fetch(run, turn);
+        keep(std::move(client.value()));
         continue;
       }
       for (turn.unit = 0; turn.unit < chain.value().blocks(); ++turn.unit) {
@@ -304,6 +312,8 @@ void EveryRank(Run& run, const Ranks& ranks, bool write) {
       }
       turn.tail_tokens = tokens;
       if (run.layout.groups->has_tails) write ? Write(run, turn) : Load(run, turn, hit);
+      client.value()->Release(hit);
+      keep(std::move(client.value()));
     }
   }
 }
@@ -341,6 +351,8 @@ int main(int argc, char** argv) {
       arguments.layout = value;
     else if (name == "--transport")
       arguments.transport = value;
+    else if (name == "--host-share")
+      arguments.host_share = value;
     else if (name == "--write")
       arguments.write = cistern::ParseRanks(value);
     else if (name == "--read")

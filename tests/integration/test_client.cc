@@ -38,7 +38,7 @@ using cistern::PageResult;
 using Milliseconds = std::chrono::milliseconds;
 
 struct Arguments {
-  std::string command, router, transport = "auto", fabric_transports, fabric_devices;
+  std::string command, router, transport = "auto", fabric_transports, fabric_devices, host_share;
   uint32_t blocks = 16, part = 65536, deadline_ms = 500, threads = 16, keys = 20, rounds = 10, calls = 512,
            seed = 1, lease_ms = 2000;
 };
@@ -118,6 +118,7 @@ std::unique_ptr<Client> ConnectOrExit(const Arguments& arguments) {
   options.fabric_transports = arguments.fabric_transports;
   options.fabric_devices = arguments.fabric_devices;
   options.lease_ttl = Milliseconds(arguments.lease_ms);
+  options.host_share = arguments.host_share;
   auto client = Client::Connect(options);
   if (!client.ok()) {
     std::fprintf(stderr, "%s\n", client.status().message().c_str());
@@ -136,18 +137,29 @@ std::string Results(const std::vector<PageResult>& results) {
   return text + "}";
 }
 
+// What was counted of parts that ranks hand each other, since the client began.
+std::string Shares(const Client& client) {
+  std::string text;
+  for (const auto& [name, value] : client.Counters()) {
+    if (name.starts_with("client_share_")) text += ", \"" + name.substr(7) + "\": " + std::to_string(value);
+  }
+  return text;
+}
+
 uint32_t FetchOnce(Client& client, const Chain& chain, Pages& pages, const Arguments& arguments) {
   pages.Poison(0x5a);
   const auto targets = pages.targets();
   cistern::CallOptions call;
   call.deadline = Milliseconds(arguments.deadline_ms);
+  call.host_shared = !arguments.host_share.empty();
   const auto begin = std::chrono::steady_clock::now();
   const cistern::LoadReport report = client.FetchWait(chain, targets, call);
   const double ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   std::printf(
-      "{\"event\": \"fetch\", \"ok\": %u, \"asked\": %u, \"wrong\": %u, \"ms\": %.1f, \"pages\": %s}\n",
-      report.ok_pages(), chain.blocks(), pages.Wrong(chain, report.pages), ms, Results(report.pages).c_str());
+      "{\"event\": \"fetch\", \"ok\": %u, \"asked\": %u, \"wrong\": %u, \"ms\": %.1f, \"pages\": %s%s}\n",
+      report.ok_pages(), chain.blocks(), pages.Wrong(chain, report.pages), ms, Results(report.pages).c_str(),
+      Shares(client).c_str());
   return report.ok_pages();
 }
 
@@ -186,14 +198,19 @@ int Loop(const Arguments& arguments) {
 // F23: a fetch that cannot end well, and whether anything lands in its memory afterwards.
 int Held(const Arguments& arguments) {
   const auto client = ConnectOrExit(arguments);
-  const Chain chain = MakeChain(*client, arguments, arguments.seed);
+  Chain chain = MakeChain(*client, arguments, arguments.seed);
   Pages pages(chain.blocks(), arguments.part);
   StoreOnce(*client, chain, pages, arguments);
   FetchOnce(*client, chain, pages, arguments);
   std::fflush(stdout);
   std::string line;
   while (std::getline(std::cin, line)) {
-    if (line == "check") {
+    if (line.starts_with("seed ")) {
+      chain =
+          MakeChain(*client, arguments, static_cast<uint32_t>(std::strtoul(line.c_str() + 5, nullptr, 10)));
+    } else if (line == "store") {
+      StoreOnce(*client, chain, pages, arguments);
+    } else if (line == "check") {
       client->Poll();
       std::printf("{\"event\": \"check\", \"untouched\": %s}\n", pages.IsAll(0x77) ? "true" : "false");
     } else {
@@ -339,6 +356,7 @@ bool Parse(int argc, char** argv, Arguments& out) {
         {"--keys", &out.keys},     {"--rounds", &out.rounds}, {"--threads", &out.threads},
         {"--calls", &out.calls},   {"--seed", &out.seed},     {"--lease-ms", &out.lease_ms}};
     const std::map<std::string, std::string*> words = {{"--router", &out.router},
+                                                       {"--host-share", &out.host_share},
                                                        {"--transport", &out.transport},
                                                        {"--fabric-transports", &out.fabric_transports},
                                                        {"--fabric-devices", &out.fabric_devices}};

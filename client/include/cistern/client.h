@@ -60,6 +60,11 @@ struct ClientOptions {
   std::chrono::milliseconds lease_ttl{2000};  // At most 30 s.
   // Put window shared with nodes on this host; memory of AllocateBuffer.
   size_t window_bytes = size_t{64} << 20;
+  // Not empty: ranks of one engine on this host, and nobody else, give the same name (docs/adr/0022). They
+  // hand each other what calls with CallOptions::host_shared bring, through shared memory of so many bytes a
+  // part size.
+  std::string host_share;
+  size_t host_share_bytes = size_t{64} << 20;
   uint64_t min_prefix_tokens = 0;  // Prompts of fewer tokens are not looked for: a miss, "below_minimum".
   uint32_t breaker_failures = 5;   // Failures in a row that open a peer's breaker.
   std::chrono::milliseconds breaker_retry{500};
@@ -173,6 +178,10 @@ struct CallOptions {
   // replicated group, or a head that ranks share) one pulls each stretch of blocks, PullerOf tells which, and
   // passes them on by the engine's own means. 1: every rank pulls all it holds.
   uint32_t host_ranks = 1;
+  // Load, Fetch, with ClientOptions::host_share: other ranks of this host load the same bytes now. One of
+  // them pulls each part, the others take its copy and check it like any. In layouts of several groups: those
+  // that ranks share. Tails are pulled by each, and so is what nodes of this host have, which is as near.
+  bool host_shared = false;
   uint32_t align_tokens = 0;  // Plan, Lookup: hits are its multiples (the engine's block).
   // Plan, Lookup: explicit caching. Token counts, ascending, at most 4, at which what precedes is worth
   // keeping; a hit ends at one of them or at most 20 blocks before. Empty: it ends anywhere.

@@ -44,13 +44,13 @@ class Client:
     def __init__(self, router: str | None = None, *, transport: str = "auto", tenant: str = "", spin: bool = False,
                  deadline_ms: int = 2000, connect_deadline_ms: int = 5000, wait_for_router: bool = True,
                  lease_ttl_ms: int = 2000, window_bytes: int = 64 << 20, breaker_failures: int = 5,
-                 breaker_retry_ms: int = 500, negative_ttl_ms: int = 1000):
+                 breaker_retry_ms: int = 500, negative_ttl_ms: int = 1000, host_share: str = "", host_share_bytes: int = 64 << 20):
         self.router = router or os.environ.get("CISTERN_ROUTER") or ROUTER_DEFAULT
         self._native = _cistern.NativeClient.connect(
             router=self.router, transport=transport, tenant=tenant, spin=spin, deadline_ms=deadline_ms,
             connect_deadline_ms=connect_deadline_ms, wait_for_router=wait_for_router, lease_ttl_ms=lease_ttl_ms,
             window_bytes=window_bytes, breaker_failures=breaker_failures, breaker_retry_ms=breaker_retry_ms,
-            negative_ttl_ms=negative_ttl_ms)
+            negative_ttl_ms=negative_ttl_ms, host_share=host_share, host_share_bytes=host_share_bytes)
         self.submit_lookup = self._native.submit_lookup
         self.submit_plan = self._native.submit_plan
         self.submit_load = self._native.submit_load

@@ -99,7 +99,8 @@ std::function<void(From)> TellReport(std::shared_ptr<Pending> pending) {
 nb::object Connect(std::string router, std::string transport, std::string tenant, bool spin,
                    uint32_t deadline_ms, uint32_t connect_deadline_ms, bool wait_for_router,
                    uint32_t lease_ttl_ms, uint64_t window_bytes, uint32_t breaker_failures,
-                   uint32_t breaker_retry_ms, uint32_t negative_ttl_ms) {
+                   uint32_t breaker_retry_ms, uint32_t negative_ttl_ms, std::string host_share,
+                   uint64_t host_share_bytes) {
   ClientOptions options;
   options.router = std::move(router);
   options.transport = std::move(transport);
@@ -113,6 +114,8 @@ nb::object Connect(std::string router, std::string transport, std::string tenant
   options.breaker_failures = breaker_failures;
   options.breaker_retry = std::chrono::milliseconds(breaker_retry_ms);
   options.negative_ttl = std::chrono::milliseconds(negative_ttl_ms);
+  options.host_share = std::move(host_share);
+  options.host_share_bytes = host_share_bytes;
   Result<std::unique_ptr<Client>> connected = [&] {
     const GilReleased released;
     return Client::Connect(options);
@@ -134,13 +137,15 @@ nb::dict Counters(const PyClient& self) {
 
 // --- calls that wait
 Report LoadWait(const PyClient& self, const Hit& hit, nb::handle pages, uint32_t first, uint32_t deadline_ms,
-                uint16_t slice_first, uint16_t slice_count, uint16_t span_first, uint16_t span_count) {
+                uint16_t slice_first, uint16_t slice_count, uint16_t span_first, uint16_t span_count,
+                bool host_shared) {
   Lent lent;
   const std::vector<Page> targets = TakePages(pages, true, lent);
   const std::shared_ptr<Client> client = (self.get(), self.client);
   CallOptions options = Options(deadline_ms, slice_first, slice_count);
   options.span_first = span_first;
   options.span_count = span_count;
+  options.host_shared = host_shared;
   LoadReport report = [&] {
     const GilReleased released;
     return client->LoadWait(hit, first, targets, options);
@@ -148,13 +153,15 @@ Report LoadWait(const PyClient& self, const Hit& hit, nb::handle pages, uint32_t
   return TakeReport(std::move(report));
 }
 Report FetchWait(const PyClient& self, const Chain& chain, nb::handle pages, uint32_t deadline_ms,
-                 uint16_t slice_first, uint16_t slice_count) {
+                 uint16_t slice_first, uint16_t slice_count, bool host_shared) {
   Lent lent;
   const std::vector<Page> targets = TakePages(pages, true, lent);
   const std::shared_ptr<Client> client = (self.get(), self.client);
+  CallOptions options = Options(deadline_ms, slice_first, slice_count);
+  options.host_shared = host_shared;
   LoadReport report = [&] {
     const GilReleased released;
-    return client->FetchWait(chain, targets, Options(deadline_ms, slice_first, slice_count));
+    return client->FetchWait(chain, targets, options);
   }();
   return TakeReport(std::move(report));
 }
@@ -286,9 +293,10 @@ void BindWaits(Class& type) {
       .def("plan", &PlanWait, "chain"_a, nb::kw_only(), "deadline_ms"_a = 0, "slice_first"_a = 0,
            "slice_count"_a = 0)
       .def("load", &LoadWait, "hit"_a, "pages"_a, nb::kw_only(), "first"_a = 0, "deadline_ms"_a = 0,
-           "slice_first"_a = 0, "slice_count"_a = 0, "span_first"_a = 0, "span_count"_a = 0)
+           "slice_first"_a = 0, "slice_count"_a = 0, "span_first"_a = 0, "span_count"_a = 0,
+           "host_shared"_a = false)
       .def("fetch", &FetchWait, "chain"_a, "pages"_a, nb::kw_only(), "deadline_ms"_a = 0, "slice_first"_a = 0,
-           "slice_count"_a = 0)
+           "slice_count"_a = 0, "host_shared"_a = false)
       .def("store", &StoreWait, "chain"_a, "pages"_a, nb::kw_only(), "first"_a = 0, "deadline_ms"_a = 0,
            "slice_first"_a = 0, "slice_count"_a = 0)
       .def("remove", &RemoveWait, "chains"_a, nb::kw_only(), "deadline_ms"_a = 0)
@@ -305,7 +313,8 @@ void BindCalls(nb::module_& module) {
   nb::class_<PyClient> type(module, "NativeClient");
   type.def_static("connect", &Connect, nb::kw_only(), "router"_a, "transport"_a, "tenant"_a, "spin"_a,
                   "deadline_ms"_a, "connect_deadline_ms"_a, "wait_for_router"_a, "lease_ttl_ms"_a,
-                  "window_bytes"_a, "breaker_failures"_a, "breaker_retry_ms"_a, "negative_ttl_ms"_a)
+                  "window_bytes"_a, "breaker_failures"_a, "breaker_retry_ms"_a, "negative_ttl_ms"_a,
+                  "host_share"_a, "host_share_bytes"_a)
       .def("close", [](PyClient& self) { self.client.reset(); })
       .def_prop_ro("closed", [](const PyClient& self) { return self.client == nullptr; })
       .def(
