@@ -226,6 +226,30 @@ class Holding(unittest.TestCase):
         self.assertEqual([(s.first, s.block_ids) for s in plan.saves], [(1, [12, 13, 14])])
 
 
+class Sharing(unittest.TestCase):
+    def test_ranks_with_the_same_heads_take_loads_from_each_other_and_say_so(self):
+        for shared in (False, True):
+            asked, counted = [], iter(({"client_share_parts_total": 3, "client_share_failed_total": 0}, {"client_share_parts_total": 7, "client_share_failed_total": 1}))
+
+            def load(*words, host_shared, **options):
+                asked.append(host_shared)
+                return types.SimpleNamespace(failed=[], codes=b"\0", bytes=1)
+            client = types.SimpleNamespace(fetch=load, load=load, plan=lambda chain, **options: parts.FakeHit(9), release=lambda hit: None,
+                                           counters=lambda: next(counted))
+            mine = parts.group()
+            mine.shared = shared
+            made = worker.WorkerSide(types.SimpleNamespace(client=client), [mine], Options(routers="x"))
+            made._movers = [PageMover(mine, parts.tensors(blocks=12))]
+            made._load_request("r", [metadata.Load(0, object(), 0, [3])])
+            if shared:
+                with self.assertLogs("vllm.cistern", "WARNING"):
+                    made._load_request("r", [metadata.Load(0, object(), 1, [4])])
+            else:
+                made._load_request("r", [metadata.Load(0, object(), 1, [4])])
+            self.assertEqual(asked, [shared, shared])
+            self.assertEqual(made.take_counters().get("share_parts", 0), 7 if shared else 0)
+
+
 class Allowed(unittest.TestCase):
     def test_real_class_says_what_it_needs(self):
         made = connector.CisternConnector

@@ -30,7 +30,8 @@ class CisternConnector(KVConnectorBase_V1, SupportsHMA):
             refuse("kv_load_failure_policy must be recompute: with vLLM's default one lost page fails its request")
         self._options = Options.from_extra(transfer.kv_connector_extra_config)
         groups = make_groups(vllm_config, kv_cache_config, self._options, self._digest(""))
-        self._session = Session.take(self._options)
+        shares = self._options.share_bytes > 0 and any(group.shared for group in groups)
+        self._session = Session.take(self._options, f"vllm {transfer.engine_id}" if shares else "")
         self._scheduler = SchedulerSide(
             self._session, groups, self._options, vllm_config.parallel_config.tensor_parallel_size) if role == KVConnectorRole.SCHEDULER else None
         self._worker = WorkerSide(self._session, groups, self._options) if role == KVConnectorRole.WORKER else None

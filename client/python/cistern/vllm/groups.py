@@ -40,6 +40,7 @@ class Group:
     encoding: encodings.Encoding
     layout: cistern.Layout
     is_state: bool = False
+    shared: bool = False  # Other tensor-parallel ranks have the same heads.
 
     @property
     def page_shape(self) -> tuple[int, int, int]:
@@ -146,7 +147,7 @@ def make_group(index: int, names: list[str], spec: Any, vllm_config: Any, option
         dtype=str(spec.dtype).removeprefix("torch."), compute_digest=digest,
         geometry=f"vllm;{order};layers={len(names)};head={spec.head_size}+{spec.head_size_v};group={index};window={window}")
     return Group(index, list(names), spec.block_size, block_tokens, spec.num_kv_heads, slices, slice_first, spec.head_size, content,
-                 spec.dtype, window, encoding, layout)
+                 spec.dtype, window, encoding, layout, shared=slices < parallel.tensor_parallel_size)
 
 
 def refuse_layerwise(vllm_config: Any, groups: list[Group], options: Options) -> None:

@@ -74,7 +74,7 @@ class StepLoads:
         if count:
             pages = cistern.PageMap(stage).pages(range(count))
             report = client.load(hit, pages, first=load.first, deadline_ms=self._left_ms(), slice_first=group.slice_first,
-                                 slice_count=group.heads, span_first=span, span_count=1)
+                                 slice_count=group.heads, span_first=span, span_count=1, host_shared=group.shared)
             with self._turn:
                 self._bad.update(load.block_ids[i // group.per_page] for i in report.failed)
                 self.codes += [report.codes[i] for i in report.failed]

@@ -21,6 +21,7 @@ class Options:
     connect_deadline_ms: int = 3000  # At start; a cluster that comes later is found by itself.
     lease_ttl_ms: int = 10000
     staging_bytes: int = STAGING_BYTES_DEFAULT  # Copies of pages on their way out; saves beyond are dropped and counted.
+    share_bytes: int = 64 << 20  # Shared memory in which tensor-parallel ranks of a host hand on what they hold alike; 0: each pulls its own copy.
     transport: str = "auto"
     tenant: str = ""
     weights_id: str = ""  # Names the weights for all who share them; default: a digest of the files.

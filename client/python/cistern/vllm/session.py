@@ -12,15 +12,15 @@ from .options import Options
 log = logging.getLogger("vllm.cistern")
 RETRY_S_FIRST, RETRY_S_MAX = 0.5, 15.0
 
-_sessions: dict[Options, "Session"] = {}
+_sessions: dict[tuple[Options, str], "Session"] = {}
 _sessions_lock = threading.Lock()
 
 
 class Session:
     """Shared by whoever asks for the same options; ends with its last user. Any thread."""
 
-    def __init__(self, options: Options):
-        self.options = options
+    def __init__(self, options: Options, share: str = ""):
+        self.options, self._share = options, share
         self.users = 0
         self._client: cistern.Client | None = None
         self._closing = threading.Event()
@@ -30,11 +30,12 @@ class Session:
             self._retry.start()
 
     @staticmethod
-    def take(options: Options) -> Session:
+    def take(options: Options, share: str = "") -> Session:
+        """`share`: what ranks that hold the same heads have in common; empty: no two do."""
         with _sessions_lock:
-            session = _sessions.get(options)
+            session = _sessions.get((options, share))
             if session is None:
-                session = _sessions[options] = Session(options)
+                session = _sessions[options, share] = Session(options, share)
             session.users += 1
             return session
 
@@ -43,7 +44,7 @@ class Session:
             self.users -= 1
             if self.users > 0:
                 return
-            _sessions.pop(self.options, None)
+            _sessions.pop((self.options, self._share), None)
         self._closing.set()
         if self._retry is not None:
             self._retry.join()
@@ -61,7 +62,7 @@ class Session:
             self._client = cistern.Client(
                 o.routers, transport=o.transport, tenant=o.tenant, deadline_ms=o.load_deadline_ms,
                 connect_deadline_ms=o.connect_deadline_ms, wait_for_router=False, lease_ttl_ms=o.lease_ttl_ms,
-                window_bytes=o.staging_bytes)
+                window_bytes=o.staging_bytes, host_share=self._share, host_share_bytes=o.share_bytes)
         except cistern.InvalidArgument:
             raise
         except cistern.Error as error:

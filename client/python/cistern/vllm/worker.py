@@ -60,6 +60,7 @@ class WorkerSide:
         self._step: StepLoads | None = None
         self._loads_failed = False  # In this step, before or while the model ran: what it computed may be wrong.
         self._steps_loaded: set[int] = set()
+        self._shares: dict[str, int] = {}  # The client's counters as last seen.
         self._lock = threading.Lock()  # Guards what follows.
         self._received: set[str] = set()
         self._failed: set[str] = set()
@@ -117,6 +118,7 @@ class WorkerSide:
             return
         bad, asked = step.finish()
         self._loads_failed |= bool(bad)
+        self._count_shares()
         self._count("load_us", int(step.loading_s * 1e6))
         self._count("layer_wait_us", int(step.waited_s * 1e6))
         self._count_load(step.codes, step.bytes, sum(len(load.block_ids) for load in step.loads) - len(bad))
@@ -138,6 +140,7 @@ class WorkerSide:
                 log.warning("cistern: a load failed: %s", error)
                 bad.append(set(load.block_ids))
         self._count("load_us", int((time.perf_counter() - begin) * 1e6))
+        self._count_shares()
         self._end_load(request_id, bad, tell)
         return any(bad)
 
@@ -161,12 +164,13 @@ class WorkerSide:
             return set(load.block_ids)
         options = dict(deadline_ms=self._options.load_deadline_ms, slice_first=group.slice_first, slice_count=group.heads)
         if load.first == 0:  # In one call: each costs the wait for an interpreter that the engine keeps busy.
-            return self._bring(load.block_ids, load.group, lambda pages: client.fetch(load.chain, pages, **options))
+            return self._bring(load.block_ids, load.group, lambda pages: client.fetch(load.chain, pages, host_shared=group.shared, **options))
         hit = client.plan(load.chain, **options)
         count = min(max(hit.blocks - load.first, 0), wanted) // group.per_page  # Engine blocks.
         bad = set(load.block_ids[count:])
         if count:
-            bad |= self._bring(load.block_ids[:count], load.group, lambda pages: client.load(hit, pages, first=load.first, **options))
+            bad |= self._bring(load.block_ids[:count], load.group, lambda pages: client.load(
+                hit, pages, first=load.first, host_shared=group.shared, **options))
         client.release(hit)
         return bad
 
@@ -187,6 +191,19 @@ class WorkerSide:
                 self._count("failed_pages_" + code.name.lower())
         self._count("loaded_bytes", nbytes)
         self._count("loaded_blocks", blocks)
+
+    def _count_shares(self) -> None:
+        """What came from other ranks of this host, and why not, as the client counts it."""
+        client = self._session.client
+        if client is None or not any(group.shared for group in self._groups):
+            return
+        now = {name.removeprefix("client_").removesuffix("_total"): value for name, value in client.counters().items()
+               if name.startswith("client_share_")}
+        for name, value in now.items():
+            self._count(name, value - self._shares.get(name, 0))
+        if now.get("share_failed", 0) > self._shares.get("share_failed", 0):
+            log.warning("cistern: ranks of this host load one copy each: no shared memory for share_bytes under /dev/shm")
+        self._shares = now
 
     # ------------------------------------------------ saves
     def end_step(self, plan: StepPlan) -> None:
