@@ -1,6 +1,7 @@
 // Finds the CUDA module at run time, so that one package serves machines with and without a GPU.
 #include <dlfcn.h>
 
+#include "core/object_folder.h"
 #include "gpu/device_arena.h"
 
 namespace cistern {
@@ -13,12 +14,9 @@ using Maker = DeviceArena* (*)(int, uint64_t, std::string*);
 // Beside the object that this code is in, then as the system finds libraries. Never unloaded.
 Maker Load(std::string& why) {
   std::vector<std::string> candidates;
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&MakeHostArena), &info) != 0 && info.dli_fname != nullptr) {
-    const std::string file = info.dli_fname;
-    const size_t slash = file.rfind('/');
-    const std::string folder = slash == std::string::npos ? "." : file.substr(0, slash);
-    for (const char* beside : {"/", "/../lib/"}) candidates.push_back(folder + beside + kModuleFile);
+  const std::string folder = FolderOfObject(reinterpret_cast<const void*>(&MakeHostArena));
+  for (const char* beside : {"/", "/../lib/"}) {
+    if (!folder.empty()) candidates.push_back(folder + beside + kModuleFile);
   }
   candidates.emplace_back(kModuleFile);
   for (const std::string& candidate : candidates) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/object_folder.h"
 #include "transport/fabric.h"
 #include "transport/fabric_module.h"
 
@@ -15,13 +16,9 @@ namespace {
 // system finds libraries.
 std::vector<std::string> Candidates() {
   std::vector<std::string> all;
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&OpenFabric), &info) != 0 && info.dli_fname != nullptr) {
-    const std::string file = info.dli_fname;
-    const size_t slash = file.rfind('/');
-    const std::string folder = slash == std::string::npos ? "." : file.substr(0, slash);
-    for (const char* beside : {"/", "/../lib/", "/../bin/"})
-      all.push_back(absl::StrCat(folder, beside, kFabricModuleFile));
+  const std::string folder = FolderOfObject(reinterpret_cast<const void*>(&OpenFabric));
+  for (const char* beside : {"/", "/../lib/", "/../bin/"}) {
+    if (!folder.empty()) all.push_back(absl::StrCat(folder, beside, kFabricModuleFile));
   }
   all.emplace_back(kFabricModuleFile);
   return all;
