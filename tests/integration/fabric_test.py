@@ -1,4 +1,6 @@
 """Clusters over UCX on this host: TCP in place of a NIC. What only RDMA can do is tested in tests/softroce."""
+import json
+import os
 import signal
 
 import harness
@@ -34,6 +36,15 @@ class Fabric(Case):
             rows = [row for row in self.cistern("peers", *flags)["peers"] if row["from"] == "client"]
             self.assertEqual([row["path"] for row in rows], [path], rows)
 
+    def test_a_program_found_by_path_has_its_module(self):
+        self.up(*UCX, nodes=1)
+        # Not a file of that name in the current folder, either: that may be anybody's.
+        done = run("cistern", "peers", "--transport", "ucx", "--router", self.router, "--json",
+                   env={"PATH": f"{harness.BIN}:{os.environ['PATH']}"})
+        self.assertEqual(done.returncode, 0, done)
+        rows = [row for row in json.loads(done.stdout)["peers"] if row["from"] == "client"]
+        self.assertEqual([row["path"] for row in rows], ["ucx"], done)
+
     def test_nothing_listens_without_fabric(self):
         self.up(nodes=1)
         without = listeners(self.node_pids["node-1"])
@@ -47,6 +58,22 @@ class Fabric(Case):
         self.assertEqual(done.returncode, 2, done)
         self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
         self.assertIn("missing: ", done.stderr)
+
+    def test_an_address_of_no_device_is_refused_at_start(self):
+        done = run(harness.BIN / "cistern", "up", "--dir", self.folder / "c", "--router", self.router, "--detach", "--nodes", 1,
+                   "--ram", "16M", "--transport", "ucx", "--fabric", "192.0.2.1:0")
+        self.assertEqual(done.returncode, 2, done)
+        self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+        self.assertIn("it has to be an address of a fabric device of this machine", done.stderr)
+
+    def test_a_client_with_a_wrong_address_misses_and_says_why(self):
+        self.up(*UCX, nodes=1)
+        rows = [row for row in self.cistern("peers", "--transport", "ucx", "--fabric", "192.0.2.1")["peers"] if row["from"] == "client"]
+        self.assertEqual([row["path"] for row in rows], ["down"], rows)
+        self.assertTrue(rows[0]["why"], rows)
+        out = self.cistern("replay", self.trace(20), "--bytes-per-block", "64K", "--verify", "--transport", "ucx", "--fabric", "192.0.2.1")
+        self.assertEqual((out["verified_parts"], out["wrong_parts"], out["late_calls"]), (0, 0, 0), out)
+        self.assertTrue(out["reasons"], out)
 
     def test_F25_clients_killed_in_mid_read_leave_the_node_running(self):
         self.up(*UCX, nodes=1)

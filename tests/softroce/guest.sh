@@ -56,6 +56,40 @@ replays() {
   echo
 }
 
+# What a node is refused: memory that it may not lock, an address that no device has, queue pairs.
+limits() {
+  "$BIN/cistern" up --nodes 1 --ram 32M --dir /tmp/limits --transport ucx --fabric $HOST:0 $RC --require-rdma --detach \
+    --deadline-s 120 --json > /tmp/up.json 2> /tmp/up.err || fail "up: $(cat /tmp/up.json /tmp/up.err)"
+  NODES=$(sed 's/.*"nodes"//; s/.*"pid":\([0-9]*\).*/\1/' /tmp/up.json)
+  step "F56: a node that may not lock its memory, and one with an address of no device, say so at start"
+  chmod 666 /dev/infiniband/*
+  cp /tmp/limits/cluster.key /tmp/nobody.key
+  chown nobody /tmp/nobody.key
+  flags="--router $ROUTER --cluster-key /tmp/nobody.key --require-rdma --ram 16M"
+  su -s /bin/sh nobody -c "ulimit -l 64; exec $BIN/cistern-node --data-dir /tmp/low $flags --fabric $HOST:0" 2> /tmp/refused \
+    && fail "a node started without memory to lock"
+  grep '^cistern-node: .*the lock limit (ulimit -l) is 64 KiB' /tmp/refused || fail "the lock limit was not told: $(cat /tmp/refused)"
+  timeout 60 "$BIN/cistern-node" --data-dir /tmp/wrong $flags --fabric 10.99.0.1:0 2> /tmp/refused && fail "a node started on an address of nobody"
+  grep '^cistern-node: .*it has to be an address of a fabric device' /tmp/refused || fail "the address was not told: $(cat /tmp/refused)"
+  timeout 60 "$BIN/cistern" peers --transport ucx --fabric 10.99.0.1 $RC --json > $OUT 2> /dev/null
+  grep '"path":"down"' $OUT || fail "a client with an address of nobody: $(cat $OUT)"
+
+  step "F59: the device gives the node no queue pair more: refused, missed, and well again"
+  mount -t cgroup2 none /sys/fs/cgroup
+  echo +rdma > /sys/fs/cgroup/cgroup.subtree_control
+  mkdir /sys/fs/cgroup/node
+  echo "$NODES" > /sys/fs/cgroup/node/cgroup.procs
+  echo "rxe0 hca_object=0" > /sys/fs/cgroup/node/rdma.max
+  until_says '"path":"down"' "$BIN/cistern" peers --transport ucx $RC --json
+  "$BIN/cistern" replay "$TRACE" --bytes-per-block 64K --requests 4 --verify --transport ucx $RC --json > $OUT 2> /dev/null
+  [ $? -le 1 ] || fail "replay without queue pairs: $(cat $OUT)"
+  grep -q '"verified_parts":0,"wrong_parts":0,.*"reasons":{"PEER_GONE"' $OUT || fail "not all missed, or not by name: $(cat $OUT)"
+  echo "rxe0 hca_object=max" > /sys/fs/cgroup/node/rdma.max
+  replays 4
+  kill -0 "$NODES" || fail "the node did not live through it"
+  "$BIN/cistern" down --dir /tmp/limits > /dev/null
+}
+
 cluster() {
   step "two nodes and a client"
   "$BIN/cistern" up --nodes 2 --ram 32M --dir /tmp/cluster --transport ucx --fabric $HOST:0 $RC --require-rdma --detach \

@@ -186,7 +186,7 @@ def main():
         for path in options.file:
             root.add(path, strip=path.endswith(".sh") is False and os.access(path, os.X_OK))
         root.add_modules(kernel_folder, version)
-        root.write("etc/passwd", "root:x:0:0:root:/tmp:/bin/sh\n")
+        root.write("etc/passwd", "root:x:0:0:root:/tmp:/bin/sh\nnobody:x:65534:65534:nobody:/tmp:/bin/sh\n")
         root.write("etc/hosts", "127.0.0.1 localhost\n")
         root.write("command", options.command + "\n")
         root.write("init", INIT, 0o755)

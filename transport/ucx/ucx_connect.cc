@@ -1,8 +1,10 @@
 #include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
@@ -24,11 +26,28 @@ absl::StatusOr<SocketAddress> ParseFabricAddress(const std::string& address) {
   return SocketAddress::Parse("tcp:" + address.substr(sizeof(kPrefix) - 1));
 }
 
+// Whether an address is one of this machine's, asked of a socket that is thrown away. UCX must not be asked:
+// it tries another port for ever when its RDMA connection manager has no such address and the port is 0.
+bool IsOfThisMachine(const SocketAddress& address) {
+  sockaddr_storage any_port{};
+  std::memcpy(&any_port, address.raw(), std::min<size_t>(address.raw_bytes(), sizeof(any_port)));
+  if (any_port.ss_family == AF_INET) reinterpret_cast<sockaddr_in*>(&any_port)->sin_port = 0;
+  if (any_port.ss_family == AF_INET6) reinterpret_cast<sockaddr_in6*>(&any_port)->sin6_port = 0;
+  UniqueFd fd;
+  fd.Reset(socket(any_port.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return fd.valid() && bind(fd.get(), reinterpret_cast<const sockaddr*>(&any_port), address.raw_bytes()) == 0;
+}
+
+constexpr char kWantsOwnAddress[] = " (it has to be an address of a fabric device of this machine)";
+
 }  // namespace
 
 absl::StatusOr<std::string> UcxTransport::Listen(const std::string& address) {
   CISTERN_CHECK(handler_ != nullptr);
   CISTERN_ASSIGN_OR_RETURN(const SocketAddress parsed, ParseFabricAddress(address));
+  if (!IsOfThisMachine(parsed))
+    return absl::InvalidArgumentError(
+        absl::StrCat("listening on ", address, ": no address of ours", kWantsOwnAddress));
   ucp_listener_params_t params{};
   params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
   params.sockaddr.addr = parsed.raw();
@@ -37,8 +56,7 @@ absl::StatusOr<std::string> UcxTransport::Listen(const std::string& address) {
   params.conn_handler.arg = this;
   ucp_listener_h listener = nullptr;
   if (const ucs_status_t status = ucp_listener_create(worker_, &params, &listener); status != UCS_OK) {
-    return UcxError(status, absl::StrCat("listening on ", address,
-                                         " (it has to be an address of a fabric device of this machine)"));
+    return UcxError(status, absl::StrCat("listening on ", address, kWantsOwnAddress));
   }
   listeners_.push_back(listener);
   ucp_listener_attr_t attributes{};
