@@ -15,6 +15,7 @@
 #include "client/cli/output.h"
 #include "client/cli/shares.h"
 #include "client/cli/tier_flags.h"
+#include "core/cluster_map.h"
 
 namespace cistern {
 namespace {
@@ -187,6 +188,10 @@ void AddSim(CLI::App& app, CliOptions& out) {
   sim->add_option("--flow", out.sim.flow,
                   "Order of calls: as comparisons in print have it, or as nodes make them")
       ->check(CLI::IsMember({"plain", "node"}))
+      ->capture_default_str();
+  sim->add_option("--nodes", out.sim.nodes,
+                  "Split the pool over so many nodes, as the cluster places runs (policies lru and cistern)")
+      ->check(CLI::Range(1u, static_cast<uint32_t>(kNodesMax)))
       ->capture_default_str();
   sim->add_option("--plot", out.sim.plot, "Draw hit ratio against size into this SVG file")
       ->type_name("FILE");

@@ -87,6 +87,7 @@ struct SimOptions {
   std::vector<std::string> policies;                        // Empty: all there are.
   std::vector<double> sizes = {.01, .02, .05, .1, .2, .5};  // Shares of the unique blocks, in (0, 1].
   std::vector<int64_t> ttls_ms;                             // Sliding times to live, of a memory without end.
+  uint32_t nodes = 1;                                       // That the pool is split over.
   std::string flow = "plain";  // "plain" or "node": in which order policies are called.
   std::string plot;            // SVG file; empty: none.
 };

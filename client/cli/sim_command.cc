@@ -34,7 +34,10 @@ uint32_t CapacityOf(const ReplayTrace& trace, double share) {
 absl::StatusOr<ReplayScore> Run(const std::string& policy, const ReplayTrace& trace, double share,
                                 const SimOptions& sim) {
   const uint32_t capacity = CapacityOf(trace, share);
-  if (sim.flow == "node") return ReplayPolicy(policy, trace, capacity, ReplayFlow::kNode);
+  if (sim.flow == "node" || sim.nodes > 1) {
+    const ReplayFlow flow = sim.flow == "node" ? ReplayFlow::kNode : ReplayFlow::kPlain;
+    return ReplayPolicy(policy, trace, capacity, flow, sim.nodes);
+  }
   return SimulatePolicy(policy, trace, capacity);
 }
 
@@ -43,7 +46,8 @@ absl::Status AddRows(const ReplayTrace& trace, const SimOptions& sim, Json& out,
                      std::vector<PlotSeries>& plot) {
   std::vector<std::string> policies = sim.policies;
   if (policies.empty())
-    policies = sim.flow == "node" ? std::vector<std::string>{"lru", "cistern"} : SimulatedPolicies();
+    policies = sim.flow == "node" || sim.nodes > 1 ? std::vector<std::string>{"lru", "cistern"}
+                                                   : SimulatedPolicies();
   std::vector<std::vector<std::string>> table = {{"policy"}};
   for (const double share : sim.sizes) table[0].push_back(Percent(share));
   out["rows"] = Json::array();
@@ -98,6 +102,7 @@ int RunSimEviction(const CliOptions& options) {
   out["requests"] = trace->requests.size();
   out["blocks"] = ideal.blocks;
   out["unique_blocks"] = trace->unique;
+  out["nodes"] = sim.nodes;
   out["ideal_hit_ratio"] = Rounded(ideal.HitRatio(), 9);
   out["broken_lines"] = broken;
   std::string text = std::to_string(trace->requests.size()) + " requests, " + std::to_string(ideal.blocks) +

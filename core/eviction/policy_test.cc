@@ -1,10 +1,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <vector>
 
+#include "core/bytes.h"
 #include "core/eviction/replay.h"
+#include "core/eviction/replay_pool.h"
 #include "core/eviction_policy.h"
+#include "core/placement.h"
 #include "core/random.h"
 
 namespace cistern {
@@ -212,6 +216,41 @@ TEST_P(AnyPolicy, GivesTheSameAnswersTwice) {
   const auto again = ReplayPolicy(GetParam(), trace, 500);
   EXPECT_EQ(once->hit_blocks, again->hit_blocks);
   EXPECT_GT(once->hit_blocks, 0u);
+}
+
+// A chain hits as far as all its owners have kept it: where one of them has more of it than slots, to the
+// first block that it lacks, whatever the other has free.
+TEST(ReplayOnNodes, AChainHitsToTheFirstBlockThatItsOwnerLacks) {
+  constexpr uint32_t kBlocks = 64, kNodes = 2;
+  OwnerSet owners;
+  owners.owners = {{.id = "node-1"}, {.id = "node-2"}};
+  const Placement placement(owners);
+  std::vector<cistern::Run> runs;
+  CutRuns(kBlocks, kRunBlocksCapDefault, runs);
+  std::vector<std::vector<uint32_t>> owned(kNodes);
+  for (const cistern::Run& run : runs) {
+    BlockHash key{};
+    StoreLe<uint64_t>(key.bytes.data(), ReplayPool::KeyOf(run.first));
+    for (uint32_t i = run.first; i < run.first + run.count; ++i) owned[placement.Owner(key)].push_back(i);
+  }
+  const std::vector<uint32_t>& fuller = owned[0].size() > owned[1].size() ? owned[0] : owned[1];
+  ASSERT_GT(fuller.size(), kBlocks / kNodes) << "an even split shows nothing";
+  std::vector<uint32_t> chain(kBlocks);
+  std::iota(chain.begin(), chain.end(), 0u);
+  const ReplayTrace trace = MakeReplayTrace({chain, chain});
+  const auto split = ReplayPolicy("lru", trace, kBlocks, ReplayFlow::kNode, kNodes);
+  ASSERT_TRUE(split.ok());
+  EXPECT_EQ(split->hit_blocks, fuller[kBlocks / kNodes]);
+  const auto whole = ReplayPolicy("lru", trace, kBlocks, ReplayFlow::kNode);
+  ASSERT_TRUE(whole.ok());
+  EXPECT_EQ(whole->hit_blocks, kBlocks);
+}
+
+TEST(ReplayOnNodes, MoreNodesThanSlotsAreRefused) {
+  const ReplayTrace trace = MakeReplayTrace({{1, 2}});
+  EXPECT_EQ(ReplayPolicy("lru", trace, 2, ReplayFlow::kNode, 3).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(ReplayPolicy("lru", trace, 2, ReplayFlow::kNode, 2).ok());
 }
 
 }  // namespace

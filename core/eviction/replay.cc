@@ -1,127 +1,107 @@
 #include "core/eviction/replay.h"
 
+#include <algorithm>
+#include <cstring>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "core/check.h"
+#include "core/eviction/replay_pool.h"
+#include "core/placement.h"
 #include "core/status_macros.h"
 
 namespace cistern {
 namespace {
 
-constexpr uint32_t kNone = UINT32_MAX;
-
-// A block's key as a node has it: bits of a hash.
-uint64_t KeyOf(uint32_t block) { return (uint64_t{block} + 1) * 0x9e3779b97f4a7c15; }
-
 PolicyTick TickOf(int64_t time_ms) { return static_cast<PolicyTick>(time_ms * 1'000'000 >> 23); }
 
-// Slots and who is in them. Blocks are numbered densely, so tables are vectors.
-class Pool {
- public:
-  Pool(EvictionPolicy& policy, uint32_t capacity, uint32_t blocks)
-      : policy_(policy),
-        capacity_(capacity),
-        is_leased_(blocks),
-        slot_of_(blocks, kNone),
-        parent_(blocks, kNone),
-        children_(blocks) {}
+OwnerSet NodesOf(uint32_t nodes) {
+  OwnerSet owners;
+  for (uint32_t n = 1; n <= nodes; ++n) owners.owners.push_back({.id = "node-" + std::to_string(n)});
+  return owners;
+}
 
-  void Request(const std::vector<uint32_t>& chain, PolicyTick tick, ReplayFlow flow, ReplayScore& score) {
-    size_t hit = 0;
-    while (hit < chain.size() && slot_of_[chain[hit]] != kNone) ++hit;
-    score.blocks += chain.size();
-    score.hit_blocks += hit;
-    for (size_t i = 1; i < chain.size(); ++i) parent_[chain[i]] = chain[i - 1];
-    here_.clear();
-    missing_.clear();
-    for (size_t i = 0; i < hit; ++i) here_.push_back(slot_of_[chain[i]]);
-    for (size_t i = hit; i < chain.size(); ++i) missing_.push_back(KeyOf(chain[i]));
-    use_ = policy_.Begin({.tick = tick, .here = here_, .missing = missing_});
-    if (flow == ReplayFlow::kNode) return NodeRequest(chain, hit, score);
-    for (size_t i = chain.size(); i-- > 0;) {
-      if (slot_of_[chain[i]] != kNone) {
-        policy_.Touch(use_, slot_of_[chain[i]], static_cast<uint32_t>(i));
-      } else {
-        Insert(chain, i);
+// Which blocks of a chain each node owns, by the cluster's own placement. A block's number stands for its
+// hash.
+class Split {
+ public:
+  explicit Split(uint32_t nodes) : placement_(NodesOf(nodes)), chains_(nodes), places_(nodes) {}
+
+  void Cut(const std::vector<uint32_t>& chain) {
+    for (auto& part : chains_) part.clear();
+    for (auto& part : places_) part.clear();
+    CutRuns(static_cast<uint32_t>(chain.size()), kRunBlocksCapDefault, runs_);
+    for (const Run& run : runs_) {
+      BlockHash key{};
+      const uint64_t number = ReplayPool::KeyOf(chain[run.first]);
+      std::memcpy(key.bytes.data(), &number, sizeof(number));
+      const size_t owner = placement_.size() == 1 ? 0 : placement_.Owner(key);
+      for (uint32_t i = run.first; i < run.first + run.count; ++i) {
+        chains_[owner].push_back(chain[i]);
+        places_[owner].push_back(i);
       }
     }
-    while (used_ > capacity_ && Evict(score)) {
-    }
+  }
+  absl::Span<const uint32_t> Chain(size_t node) const { return chains_[node]; }
+  // How many blocks of the node's part lie before block `at` of the whole chain.
+  size_t Before(size_t node, size_t at) const {
+    return static_cast<size_t>(std::lower_bound(places_[node].begin(), places_[node].end(), at) -
+                               places_[node].begin());
   }
 
  private:
-  void NodeRequest(const std::vector<uint32_t>& chain, size_t hit, ReplayScore& score) {
-    for (size_t i = hit; i-- > 0;) policy_.Touch(use_, slot_of_[chain[i]], static_cast<uint32_t>(i));
-    for (size_t i = 0; i < hit; ++i) is_leased_[chain[i]] = true;
-    // Blocks behind the first missing one may be here too; the offer says so and touches them.
-    std::vector<size_t> missing;
-    for (size_t i = chain.size(); i-- > hit;) {
-      if (slot_of_[chain[i]] != kNone) policy_.Touch(use_, slot_of_[chain[i]], static_cast<uint32_t>(i));
-    }
-    for (size_t i = hit; i < chain.size(); ++i) {
-      if (slot_of_[chain[i]] == kNone) missing.push_back(i);
-    }
-    size_t room = 0;  // Shallow blocks first, as far as room can be made.
-    while (room < missing.size() && (used_ + room < capacity_ || Evict(score))) ++room;
-    while (room-- > 0) Insert(chain, missing[room]);
-    for (size_t i = 0; i < hit; ++i) is_leased_[chain[i]] = false;
-    for (size_t i = hit; i-- > 0;) policy_.Refresh(slot_of_[chain[i]]);
-  }
-
-  void Insert(const std::vector<uint32_t>& chain, size_t i) {
-    const uint32_t block = chain[i];
-    if (free_.empty()) {
-      free_.push_back(static_cast<uint32_t>(block_in_.size()));
-      block_in_.push_back(kNone);
-    }
-    slot_of_[block] = free_.back();
-    free_.pop_back();
-    ++used_;
-    block_in_[slot_of_[block]] = block;
-    if (i > 0) ++children_[chain[i - 1]];
-    policy_.Insert(use_, slot_of_[block], {.key = KeyOf(block), .depth = static_cast<uint32_t>(i)});
-  }
-
-  bool Evict(ReplayScore& score) {
-    const std::optional<EntryId> victim =
-        policy_.Victim([this](EntryId slot) { return !is_leased_[block_in_[slot]]; });
-    if (!victim.has_value()) return false;
-    const uint32_t block = std::exchange(block_in_[*victim], kNone);
-    CISTERN_CHECK(block != kNone);
-    policy_.Evicted(*victim, KeyOf(block));
-    slot_of_[block] = kNone;
-    if (children_[block] > 0) ++score.stranding_evictions;
-    if (parent_[block] != kNone) --children_[parent_[block]];
-    free_.push_back(*victim);
-    --used_;
-    return true;
-  }
-
-  EvictionPolicy& policy_;
-  const uint32_t capacity_;
-  uint32_t used_ = 0;
-  UseId use_ = 0;
-  std::vector<EntryId> here_;       // Of the request at hand.
-  std::vector<uint64_t> missing_;   // Of it, keys.
-  std::vector<bool> is_leased_;     // By block.
-  std::vector<uint32_t> slot_of_;   // By block.
-  std::vector<uint32_t> parent_;    // By block.
-  std::vector<uint32_t> children_;  // By block: how many of its children are here.
-  std::vector<uint32_t> block_in_;  // By slot.
-  std::vector<uint32_t> free_;
+  const Placement placement_;
+  std::vector<Run> runs_;
+  std::vector<std::vector<uint32_t>> chains_, places_;  // By node.
 };
 
 }  // namespace
 
 absl::StatusOr<ReplayScore> ReplayPolicy(std::string_view policy, const ReplayTrace& trace, uint32_t capacity,
-                                         ReplayFlow flow) {
-  CISTERN_ASSIGN_OR_RETURN(const std::unique_ptr<EvictionPolicy> made, MakeEvictionPolicy(policy, capacity));
-  Pool pool(*made, capacity, trace.unique);
-  ReplayScore score;
-  for (size_t i = 0; i < trace.requests.size(); ++i) {
-    pool.Request(trace.requests[i], TickOf(trace.times_ms[i]), flow, score);
+                                         ReplayFlow flow, uint32_t nodes) {
+  if (nodes == 0 || nodes > capacity)
+    return absl::InvalidArgumentError("a pool of " + std::to_string(capacity) +
+                                      " slots cannot be split over " + std::to_string(nodes) +
+                                      " nodes; name fewer, or a greater size");
+  std::vector<std::unique_ptr<EvictionPolicy>> policies;
+  std::vector<ReplayPool> pools;
+  for (uint32_t n = 0; n < nodes; ++n) {
+    const uint32_t share = capacity / nodes + (n < capacity % nodes ? 1 : 0);
+    CISTERN_ASSIGN_OR_RETURN(std::unique_ptr<EvictionPolicy> made, MakeEvictionPolicy(policy, share));
+    policies.push_back(std::move(made));
+    pools.emplace_back(*policies.back(), share, trace.unique);
   }
+  Split split(nodes);
+  ReplayScore score;
+  for (size_t r = 0; r < trace.requests.size(); ++r) {
+    const std::vector<uint32_t>& chain = trace.requests[r];
+    const PolicyTick tick = TickOf(trace.times_ms[r]);
+    split.Cut(chain);
+    size_t hit = 0;
+    // A block is with its owner or nowhere.
+    const auto is_here = [&](uint32_t block) {
+      return std::any_of(pools.begin(), pools.end(), [=](const ReplayPool& pool) { return pool.Has(block); });
+    };
+    while (hit < chain.size() && is_here(chain[hit])) ++hit;
+    score.blocks += chain.size();
+    score.hit_blocks += hit;
+    for (uint32_t n = 0; n < nodes; ++n) {
+      if (split.Chain(n).empty()) continue;
+      if (flow == ReplayFlow::kPlain) {
+        pools[n].UseAll(split.Chain(n), tick);
+      } else {
+        pools[n].Plan(split.Chain(n), tick);
+      }
+    }
+    if (flow == ReplayFlow::kPlain) continue;
+    for (uint32_t n = 0; n < nodes; ++n) {
+      if (split.Chain(n).empty()) continue;
+      pools[n].Offer(split.Chain(n), split.Before(n, hit), tick);
+      pools[n].Release();
+    }
+  }
+  for (const ReplayPool& pool : pools) score.stranding_evictions += pool.stranding_evictions();
   return score;
 }
 

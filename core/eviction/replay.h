@@ -53,9 +53,11 @@ enum class ReplayFlow {
   kNode,
 };
 
-// Runs a trace through one pool of `capacity` equal slots under one of the nodes' policies. Judges policies
-// in tests, in eviction_bench and in `cistern sim eviction`. InvalidArgument for an unknown policy.
+// Runs a trace through a pool of `capacity` equal slots under one of the nodes' policies. Judges policies
+// in tests, in eviction_bench and in `cistern sim eviction`. nodes: the pool is split over so many, each with
+// a policy of its own and the runs that the cluster's placement gives it; a chain hits as far as all its
+// owners have kept it. InvalidArgument for an unknown policy, and for more nodes than slots.
 absl::StatusOr<ReplayScore> ReplayPolicy(std::string_view policy, const ReplayTrace& trace, uint32_t capacity,
-                                         ReplayFlow flow = ReplayFlow::kPlain);
+                                         ReplayFlow flow = ReplayFlow::kPlain, uint32_t nodes = 1);
 
 }  // namespace cistern
