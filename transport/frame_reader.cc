@@ -20,7 +20,7 @@ Event FrameReader::Next(int fd) {
     switch (state_) {
       case State::kHeader:
         if (head_end_ - head_at_ >= kFrameHeaderBytes) return DecodeHeader();
-        if (!ReceiveHead(fd, event)) return event;
+        if (!FillHead(fd, kFrameHeaderBytes, event)) return event;
         break;
       case State::kBody:
         if (PaddedBodyBytes() > kReceiveHeadBytes) {
@@ -33,7 +33,7 @@ Event FrameReader::Next(int fd) {
           head_at_ += PaddedBodyBytes();
           return FinishBody();
         }
-        if (!ReceiveHead(fd, event)) return event;
+        if (!FillHead(fd, PaddedBodyBytes(), event)) return event;
         break;
       case State::kLargeBody:
         if (large_body_got_ == PaddedBodyBytes()) {
@@ -55,6 +55,7 @@ Event FrameReader::Next(int fd) {
         if (large_body_.capacity() > kBodyKeptBytesMax) large_body_ = Bytes();
         body_ = {};
         draining_ = false;
+        payload_before_ = header_.payload_bytes > 0;
         state_ = State::kHeader;
         break;
     }
@@ -135,14 +136,22 @@ bool FrameReader::DrainIfArriving(uint64_t request_id) {
   return true;
 }
 
-bool FrameReader::ReceiveHead(int fd, Event& event) {
+bool FrameReader::FillHead(int fd, size_t need, Event& event) {
   if (head_at_ > 0) {
     std::memmove(head_.data(), head_.data() + head_at_, head_end_ - head_at_);
     head_end_ -= head_at_;
     head_at_ = 0;
   }
-  const size_t room = kReceiveHeadBytes - head_end_;
+  if (ahead_end_ > ahead_at_) {
+    const size_t take = std::min(need - head_end_, ahead_end_ - ahead_at_);
+    std::memcpy(head_.data() + head_end_, scratch_.data() + ahead_at_, take);
+    ahead_at_ += take;
+    head_end_ += take;
+    return true;
+  }
   if (dry_) return event = Event::kNothing, false;
+  if (read_ahead_ && payload_before_) return ReceiveAhead(fd, event);
+  const size_t room = kReceiveHeadBytes - head_end_;
   int64_t got = 0;
   if (!expect_fds_) {
     got = Receive(fd, head_.data() + head_end_, room);
@@ -165,12 +174,20 @@ bool FrameReader::ReceiveHead(int fd, Event& event) {
   return true;
 }
 
+bool FrameReader::ReceiveAhead(int fd, Event& event) {
+  const int64_t got = Receive(fd, scratch_.data(), scratch_.size());
+  if (!Account(got, scratch_.size(), event)) return false;
+  ahead_at_ = 0;
+  ahead_end_ = static_cast<size_t>(got);
+  return true;
+}
+
 int64_t FrameReader::Receive(int fd, std::byte* to, size_t bytes) {
   return ring_ != nullptr ? ring_->Read(to, bytes) : recv(fd, to, bytes, MSG_DONTWAIT);
 }
 
 ByteView FrameReader::UseRing(SharedRing* ring) {
-  CISTERN_CHECK(state_ == State::kFrameDone || state_ == State::kHeader);
+  CISTERN_CHECK(!read_ahead_ && (state_ == State::kFrameDone || state_ == State::kHeader));
   const ByteView behind(head_.data() + head_at_, head_end_ - head_at_);
   head_at_ = 0;
   head_end_ = 0;
@@ -198,8 +215,9 @@ bool FrameReader::ReceiveLargeBody(int fd, Event& event) {
   // Twice what came, so that memory follows bytes, not announcements.
   const size_t size = std::min(need, std::max<size_t>(64u << 10, 2 * large_body_got_));
   if (large_body_.size() < size) large_body_.resize(size);
-  if (head_end_ > head_at_) {
-    large_body_got_ += TakeFromHead(large_body_.data() + large_body_got_, size - large_body_got_);
+  if (const ByteView here = TakeReceived(size - large_body_got_); !here.empty()) {
+    std::memcpy(large_body_.data() + large_body_got_, here.data(), here.size());
+    large_body_got_ += here.size();
     return true;
   }
   if (dry_) return event = Event::kNothing, false;
@@ -210,31 +228,31 @@ bool FrameReader::ReceiveLargeBody(int fd, Event& event) {
   return true;
 }
 
-size_t FrameReader::TakeFromHead(std::byte* to, size_t bytes) {
-  const size_t take = std::min(bytes, head_end_ - head_at_);
-  std::memcpy(to, head_.data() + head_at_, take);
-  head_at_ += take;
-  return take;
+ByteView FrameReader::TakeReceived(size_t bytes) {
+  const bool from_head = head_end_ > head_at_;
+  size_t& at = from_head ? head_at_ : ahead_at_;
+  const size_t take = std::min(bytes, (from_head ? head_end_ : ahead_end_) - at);
+  at += take;
+  return {(from_head ? head_.data() : scratch_.data()) + at - take, take};
 }
 
 bool FrameReader::ReceivePayload(int fd, Event& event) {
-  if (head_end_ > head_at_) {  // What came together with the header.
-    const size_t take = std::min<uint64_t>(head_end_ - head_at_, payload_left_);
-    Land(head_.data() + head_at_, take);
-    head_at_ += take;
+  // What came together with the header, or behind it.
+  if (const ByteView here = TakeReceived(payload_left_); !here.empty()) {
+    Land(here.data(), here.size());
     return true;
   }
   if (dry_) return event = Event::kNothing, false;
-  size_t asked = std::min<uint64_t>(payload_left_, scratch_.size());
-  // The next frame's header may follow at once: take it along, behind what body() still shows.
-  if (asked == payload_left_) asked += std::min(kReceiveHeadBytes - head_end_, scratch_.size() - asked);
+  if (read_ahead_) {
+    if (!ReceiveAhead(fd, event)) return false;
+    // The rest of a payload most likely came meanwhile; that of a frame not begun does not.
+    if (ahead_end_ < payload_left_ && !RoundIsLong()) dry_ = false;
+    return true;
+  }
+  const size_t asked = std::min<uint64_t>(payload_left_, scratch_.size());
   const int64_t got = Receive(fd, scratch_.data(), asked);
   if (!Account(got, asked, event)) return false;
-  const size_t landed = std::min<uint64_t>(static_cast<size_t>(got), payload_left_);
-  const size_t next = static_cast<size_t>(got) - landed;
-  std::memcpy(head_.data() + head_end_, scratch_.data() + landed, next);
-  head_end_ += next;
-  Land(scratch_.data(), landed);
+  Land(scratch_.data(), static_cast<size_t>(got));
   return true;
 }
 
@@ -264,8 +282,8 @@ bool FrameReader::Account(int64_t got, size_t asked, Event& event) {
   if (got > 0) {
     burst_bytes_ += static_cast<size_t>(got);
     // After a short read one more try would most likely only say EAGAIN; after a long round others are due.
-    dry_ = static_cast<size_t>(got) < asked || burst_bytes_ >= kReadBurstBytesMax ||
-           ++receives_ >= kReceivesPerRoundMax;
+    ++receives_;
+    dry_ = static_cast<size_t>(got) < asked || RoundIsLong();
     return true;
   }
   if (got == 0) return event = Event::kClosed, false;

@@ -26,7 +26,9 @@ inline constexpr size_t kReceiveHeadBytes = 4096;      // At most so much payloa
 // Takes frames off one connection. Pull style: the owner asks for the next event, acts, asks again; no
 // callback runs while a FrameReader is on the stack. Headers and small bodies come through a small buffer,
 // large bodies straight to where they belong, payloads through `scratch` with one pass that copies and
-// computes the piece's CRC-32C.
+// computes the piece's CRC-32C. Where the frame before had a payload, the next one's head comes through
+// `scratch` too, in one receive with its payload (one part of 64 KiB over TCP, Zen 5: 22.6 us before,
+// 18.3 us with it).
 //
 // Owner: one SocketPeer. Thread: the transport's. Memory follows bytes that came, never bytes announced.
 class FrameReader {
@@ -70,8 +72,11 @@ class FrameReader {
   // come.
   void ExpectFds(bool on) { expect_fds_ = on; }
   std::vector<UniqueFd> TakeFds() { return std::exchange(fds_, {}); }
-  // Between two frames: the next one comes through `ring` (borrowed), and `fd` is read no more. Returns what
-  // had come behind the frame; it is forgotten.
+  // After the handshake, where no ring can follow: where payloads come, a receive takes a frame's head and
+  // payload at once.
+  void ReadAhead() { read_ahead_ = true; }
+  // Between two frames, never after ReadAhead: the next one comes through `ring` (borrowed), and `fd` is read
+  // no more. Returns what had come behind the frame; it is forgotten.
   ByteView UseRing(SharedRing* ring);
 
  private:
@@ -79,7 +84,8 @@ class FrameReader {
 
   size_t PaddedBodyBytes() const { return size_t{header_.body_bytes} + header_.pad_bytes; }
   // False: no byte came; `event` tells why.
-  bool ReceiveHead(int fd, Event& event);
+  bool FillHead(int fd, size_t need, Event& event);
+  bool ReceiveAhead(int fd, Event& event);
   bool ReceiveLargeBody(int fd, Event& event);
   int64_t Receive(int fd, std::byte* to, size_t bytes);
   bool ReceivePayload(int fd, Event& event);
@@ -88,7 +94,9 @@ class FrameReader {
   Event DecodeHeader();
   Event FinishBody();
   void Land(const std::byte* from, size_t bytes);
-  size_t TakeFromHead(std::byte* to, size_t bytes);
+  // Up to so many of the bytes that are received and not yet used; valid until the next call.
+  ByteView TakeReceived(size_t bytes);
+  bool RoundIsLong() const { return burst_bytes_ >= kReadBurstBytesMax || receives_ >= kReceivesPerRoundMax; }
   Event Bad(absl::Status why);
 
   absl::Span<std::byte> scratch_;
@@ -97,6 +105,8 @@ class FrameReader {
   bool dry_ = false;
   bool draining_ = false;
   bool expect_fds_ = false;
+  bool read_ahead_ = false;
+  bool payload_before_ = false;  // With the frame before: the next one most likely has one too.
   size_t burst_bytes_ = 0;
   int receives_ = 0;
 
@@ -104,6 +114,10 @@ class FrameReader {
   ByteView body_;
   size_t head_at_ = 0;  // Bytes [head_at_, head_end_) of head_ are received and not yet used.
   size_t head_end_ = 0;
+  // Bytes [ahead_at_, ahead_end_) of scratch_ come behind those in head_. All are used before Next says
+  // kNothing: the scratch is not ours alone.
+  size_t ahead_at_ = 0;
+  size_t ahead_end_ = 0;
   Bytes large_body_;  // Its size is a high-water mark.
   size_t large_body_got_ = 0;
 

@@ -100,6 +100,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (std::byte old[4096]; ring.node->Read(old, sizeof(old)) > 0;) {
     }
     reader.UseRing(ring.node.get());
+  } else if (data[0] % 4 < 2) {
+    reader.ReadAhead();
   }
   bool open = true;
   for (size_t at = 0; at < stream.size() && open; at += chunk) {

@@ -224,6 +224,7 @@ void SocketTransport::Impl::SendAck(SocketPeer& peer, HelloAck& ack,
   CISTERN_CHECK(peer.writer.Push(frame, peer.version).ok());
   Flush(peer);
   peer.ring_offered = peer.ring != nullptr;
+  if (!peer.ring_offered) peer.reader.ReadAhead();
   if (peer.ring_offered && !peer.writer.empty())
     Doom(peer, absl::UnavailableError("the socket takes no ack"));
 }
@@ -273,6 +274,7 @@ void SocketTransport::Impl::OnAckFrame(SocketPeer& peer) {
   if (!peer.path.one_sided) ring = absl::UnavailableError("no memory is mapped");
   if (ring_offered) AnswerRing(peer, std::move(ring));
   if (peer.state == State::kDown) return;
+  if (!peer.in_ring) peer.reader.ReadAhead();
   handler_->OnPeerUp(peer.id, ack);
 }
 

@@ -91,6 +91,7 @@ void SocketTransport::Impl::OnRingWord(SocketPeer& peer) {
   } else {
     peer.ring.reset();
     --rings_;
+    peer.reader.ReadAhead();
     RefuseRing(peer, absl::UnavailableError("the client wants none"));
   }
   if (!peer.writer.empty()) Flush(peer);  // What had to wait for this.
