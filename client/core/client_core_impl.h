@@ -60,7 +60,7 @@ struct ClientCore::Impl final : public TransportHandler {
   void OnRenewReply(Request& request, ByteView body);
 
   // core_requests.cc: frames out, and how requests end.
-  Request* NewRequest(Operation* op, FrameType type, uint32_t index, ClientPeer& peer);
+  Request* NewRequest(Operation* op, FrameType type, uint32_t index, ClientPeer& peer, Nanos now);
   void Unlink(Request* request);  // Leaves operation and peer; the slot is free afterwards.
   PartResult Admit(ClientPeer& peer) { return peers_.Admit(peer, clock_.Now()); }
   void Transmit(Request& request);
@@ -166,7 +166,12 @@ struct ClientCore::Impl final : public TransportHandler {
   void AdvanceRecheck(Operation& op);
 
   ClientCoreOptions options_;
+  // Reads the clock and remembers it for what follows at once: 16 parts of 64 KiB out of a mapped arena take
+  // 57 us, and each look at the clock 40 ns of them.
+  Nanos Tick() { return ticked_ = clock_.Now(); }
+
   Clock& clock_;
+  Nanos ticked_ = 0;  // Of the last Tick.
   Transport& transport_;
   Random& random_;
   ClientCounters counters_;

@@ -55,7 +55,7 @@ OpId ClientCore::Impl::StartRecheck(PlanHandle handle, Nanos deadline, RecheckDo
       op->admin_result = PartResult::kPeerGone;
     } else if (now > set.lease_end) {
       op->admin_result = PartResult::kLeaseExpired;
-    } else if (Request* request = NewRequest(op, FrameType::kRenew, i, *peer); request == nullptr) {
+    } else if (Request* request = NewRequest(op, FrameType::kRenew, i, *peer, now); request == nullptr) {
       op->admin_result = PartResult::kBusy;
     } else {
       ++counters_.renews;

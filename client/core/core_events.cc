@@ -50,14 +50,15 @@ void ClientCore::Impl::OnSent(PeerId, uint64_t cookie) {
 }
 
 void ClientCore::Impl::OnPulled(PeerId peer_id, uint64_t pull_id, const PullResult& result) {
-  if (ClientPeer* peer = peers_.ById(peer_id); peer != nullptr) peer->silent_since = clock_.Now();
+  const Nanos now = Tick();
+  if (ClientPeer* peer = peers_.ById(peer_id); peer != nullptr) peer->silent_since = now;
   Request* request = requests_.Find(pull_id);
   if (request == nullptr || !request->pull) return;
   Operation& op = *request->op;
   const Transfer& transfer = op.transfers[request->index];
   const PartSet& set = op.SetAt(transfer.set);
   const PartResult part = VerifyPulled(Expect(op, transfer.page, transfer.coord),
-                                       set.reply.parts[transfer.part], result, clock_.Now(), set.lease_end);
+                                       set.reply.parts[transfer.part], result, now, set.lease_end);
   Unlink(request);
   --op.transfers_open;
   RecordPart(op, transfer.page, part);

@@ -179,9 +179,9 @@ void ClientCore::Impl::SendRead(Operation& op, uint32_t index) {
     ask.failure = op.end_reason;
   } else if (peer == nullptr) {
     ask.failure = PartResult::kPeerGone;
-  } else if (clock_.Now() > set.lease_end) {
+  } else if (Tick() > set.lease_end) {
     ask.failure = PartResult::kLeaseExpired;
-  } else if (Request* request = NewRequest(&op, FrameType::kRead, index, *peer); request == nullptr) {
+  } else if (Request* request = NewRequest(&op, FrameType::kRead, index, *peer, ticked_); request == nullptr) {
     ask.failure = PartResult::kBusy;
   } else {
     ask.state = AskState::kRequested;
@@ -212,6 +212,7 @@ void ClientCore::Impl::AdvanceLoad(Operation& op) {
 
 // Starts one-sided reads, a bounded share a Poll.
 void ClientCore::Impl::PumpTransfers(Operation& op) {
+  Tick();  // The judge of a lease is the clock after a part has landed: see OnPulled.
   uint64_t budget = kPullBytesPerPoll;
   bool more = false;
   while (op.next_transfer < op.transfers.size() && !more) {
@@ -238,15 +239,15 @@ bool ClientCore::Impl::StartPull(Operation& op, uint32_t index) {
   if (result == PartResult::kOk && part.trailer_offset == 0)
     result = PartResult::kCorrupt;  // Could not be checked.
   if (result == PartResult::kOk && peer == nullptr) result = PartResult::kPeerGone;
-  if (result == PartResult::kOk && clock_.Now() > set.lease_end) result = PartResult::kLeaseExpired;
-  Request* request = result == PartResult::kOk ? NewRequest(&op, FrameType::kRead, index, *peer) : nullptr;
+  if (result == PartResult::kOk && ticked_ > set.lease_end) result = PartResult::kLeaseExpired;
+  Request* request = result == PartResult::kOk ? NewRequest(&op, FrameType::kRead, index, *peer, ticked_) : nullptr;
   if (request == nullptr) {
     RecordPart(op, transfer.page, result == PartResult::kOk ? PartResult::kBusy : result);
     return false;
   }
   request->pull = true;
   request->sent = true;
-  request->sent_at = clock_.Now();
+  request->sent_at = ticked_;
   pull_target_.clear();
   AppendSlice(op.PageSegments(transfer.page), op.PartAt(transfer.coord), part.length, pull_target_);
   ++op.transfers_open;
@@ -280,7 +281,7 @@ void ClientCore::Impl::Renew(Operation& op, Nanos now) {
       op.renew_at = std::min(op.renew_at, due);
       continue;
     }
-    Request* request = NewRequest(&op, FrameType::kRenew, i, *peer);
+    Request* request = NewRequest(&op, FrameType::kRenew, i, *peer, now);
     if (request == nullptr) continue;
     set.renewing = true;
     ++counters_.renews;

@@ -7,7 +7,8 @@
 // Requests: made, sent, ended. A request is listed with its operation and with its peer until it ends.
 namespace cistern {
 
-Request* ClientCore::Impl::NewRequest(Operation* op, FrameType type, uint32_t index, ClientPeer& peer) {
+Request* ClientCore::Impl::NewRequest(Operation* op, FrameType type, uint32_t index, ClientPeer& peer,
+                                      Nanos now) {
   Request* request = requests_.Add();
   if (request == nullptr) return nullptr;
   request->type = type;
@@ -18,7 +19,7 @@ Request* ClientCore::Impl::NewRequest(Operation* op, FrameType type, uint32_t in
   op->requests.push_back(request);
   request->peer_pos = static_cast<uint32_t>(peer.requests.size());
   peer.requests.push_back(request);
-  peers_.Watch(peer, clock_.Now());
+  peers_.Watch(peer, now);
   return request;
 }
 

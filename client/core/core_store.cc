@@ -99,7 +99,9 @@ bool ClientCore::Impl::SendPuts(Operation& op, uint32_t index) {
   put_request_.parts.clear();
   put_payload_.clear();
   if (!(from_window ? FillFromWindow(op, frame, chunk) : FillInline(op, frame))) return false;
-  Request* request = NewRequest(&op, FrameType::kPut, static_cast<uint32_t>(op.put_frames.size()), *peer);
+  const Nanos now = clock_.Now();
+  Request* request =
+      NewRequest(&op, FrameType::kPut, static_cast<uint32_t>(op.put_frames.size()), *peer, now);
   if (request == nullptr) {
     if (chunk >= 0) options_.window->ReturnChunk(static_cast<uint32_t>(chunk));
     DropPuts(op, ask, PartResult::kBusy);
@@ -112,7 +114,7 @@ bool ClientCore::Impl::SendPuts(Operation& op, uint32_t index) {
   ++op.put_frames_open;
   request->chunk = chunk;
   request->sent = true;
-  request->sent_at = clock_.Now();
+  request->sent_at = now;
   request->unsent_payload = !from_window;
   body_.clear();
   put_request_.Encode(body_);
