@@ -47,7 +47,8 @@ OpId ClientCore::Impl::SendAdmin(Operation& op, FrameType type, ClientPeer& peer
   op.admin_type = type;
   const OpId id = op.id;
   op.admin_result = Admit(peer);
-  Request* request = op.admin_result == PartResult::kOk ? NewRequest(&op, type, 0, peer, clock_.Now()) : nullptr;
+  Request* request =
+      op.admin_result == PartResult::kOk ? NewRequest(&op, type, 0, peer, clock_.Now()) : nullptr;
   if (request == nullptr) {
     if (op.admin_result == PartResult::kOk) op.admin_result = PartResult::kBusy;
     AdvanceAdmin(op);

@@ -197,7 +197,8 @@ void ClientCore::Impl::PumpAsks(Operation& op) {
     ClientPeer* peer = peers_.Get(ask.set.peer);
     ask.failure = peer == nullptr || peer->serial != ask.set.serial || !peer->listed ? PartResult::kPeerGone
                                                                                      : Admit(*peer);
-    Request* request = ask.failure == PartResult::kOk ? NewRequest(&op, type, i, *peer, clock_.Now()) : nullptr;
+    Request* request =
+        ask.failure == PartResult::kOk ? NewRequest(&op, type, i, *peer, clock_.Now()) : nullptr;
     if (request == nullptr) {
       if (ask.failure == PartResult::kOk) ask.failure = PartResult::kBusy;
       ask.state = AskState::kAnswered;

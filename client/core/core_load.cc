@@ -181,7 +181,8 @@ void ClientCore::Impl::SendRead(Operation& op, uint32_t index) {
     ask.failure = PartResult::kPeerGone;
   } else if (Tick() > set.lease_end) {
     ask.failure = PartResult::kLeaseExpired;
-  } else if (Request* request = NewRequest(&op, FrameType::kRead, index, *peer, ticked_); request == nullptr) {
+  } else if (Request* request = NewRequest(&op, FrameType::kRead, index, *peer, ticked_);
+             request == nullptr) {
     ask.failure = PartResult::kBusy;
   } else {
     ask.state = AskState::kRequested;
@@ -240,7 +241,8 @@ bool ClientCore::Impl::StartPull(Operation& op, uint32_t index) {
     result = PartResult::kCorrupt;  // Could not be checked.
   if (result == PartResult::kOk && peer == nullptr) result = PartResult::kPeerGone;
   if (result == PartResult::kOk && ticked_ > set.lease_end) result = PartResult::kLeaseExpired;
-  Request* request = result == PartResult::kOk ? NewRequest(&op, FrameType::kRead, index, *peer, ticked_) : nullptr;
+  Request* request =
+      result == PartResult::kOk ? NewRequest(&op, FrameType::kRead, index, *peer, ticked_) : nullptr;
   if (request == nullptr) {
     RecordPart(op, transfer.page, result == PartResult::kOk ? PartResult::kBusy : result);
     return false;
