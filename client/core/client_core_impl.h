@@ -30,7 +30,7 @@ inline constexpr uint32_t kRoundsInPartsMax = 6;  // A later one waits for all t
 inline constexpr Nanos kFlushAfter =
     50 * kMillisecond;  // How long a RELEASE may wait for a frame to ride along with.
 inline constexpr uint64_t kWindowPutBytes =
-    256u << 10;  // One PUT out of the window: the node copies it while the next one is checksummed here.
+    128u << 10;  // One PUT out of the window: the node copies it while the next one is checksummed here.
 inline constexpr uint64_t kInlinePutBytes = 8u << 20;  // One PUT with payload.
 inline constexpr uint64_t kPutBytesInFlightMax = 16u
                                                  << 20;  // One operation and peer, besides the first frame.
