@@ -35,6 +35,7 @@ struct NodeCounters {
   uint64_t dropped_parts = 0;         // By DROP.
   uint64_t expired_parts = 0;         // Their time to live ended.
   uint64_t quota_rejected_parts = 0;  // Over a tenant's quota, or its hard pins over what may be pinned.
+  uint64_t quota_rows_left_out = 0;   // Of the manifest at the start: nothing limits these tenants.
   uint64_t pins_refused = 0;          // Part of it: the latter.
   uint64_t slabs_moved = 0;           // To another slot size.
   uint64_t slab_evicted_parts = 0;    // Part of evicted_parts: dropped because their slab moved.

@@ -102,8 +102,15 @@ void NodeShard::LoadQuotas() {
     if (!absl::StartsWith(key, kQuotaPrefix)) continue;
     const TenantIndex tenant = ram_.holders().TenantNamed(key.substr(sizeof(kQuotaPrefix) - 1));
     TenantLimits limits;
-    if (tenant == kNoTenant || !FromText(value, limits)) continue;
-    ram_.holders().SetLimits(tenant, limits);
+    const bool readable = FromText(value, limits);
+    if (tenant != kNoTenant && readable) {
+      ram_.holders().SetLimits(tenant, limits);
+      continue;
+    }
+    ++counters_.quota_rows_left_out;
+    disk_->Warn(absl::StrCat("manifest: ", key, " = '", value, "' is left out: ",
+                             readable ? "kTenantsMax tenants are known"
+                                      : "this version cannot read it; set it again with 'cistern quota'"));
   }
 }
 

@@ -95,6 +95,23 @@ TEST_F(NodeShardRetention, QuotasOutliveARestartAndGiveTheDefaultTime) {
   EXPECT_EQ(Hits(chain), 0u);
 }
 
+// A row that cannot be read limits nobody: that is counted, and the log says whose it was.
+TEST_F(NodeShardRetention, QuotasThatCannotBeReadAreNamedAndCounted) {
+  StartWithDisk();
+  Quota({.tenant = "one", .limits = {.quota_bytes = kPart}});
+  Quota({.tenant = "two", .limits = {.quota_bytes = 2 * uint64_t{kPart}}});
+  EXPECT_EQ(Counter("quota_rows_left_out_total"), 0u);
+  for (auto& [key, value] : values) {
+    if (key.find("two") != std::string::npos) value = "quota=many";
+  }
+  StartWithDisk();
+  EXPECT_EQ(RowOf(Quota({}), "one").limits.quota_bytes, uint64_t{kPart});
+  EXPECT_EQ(Counter("quota_rows_left_out_total"), 1u);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("two"), std::string::npos) << warnings[0];
+  EXPECT_NE(warnings[0].find("quota=many"), std::string::npos) << warnings[0];
+}
+
 // Reclaim carries pinned parts on, also after a start; what nobody pinned or read goes.
 TEST_F(NodeShardRetention, PinsOutliveARestart) {
   StartWithDisk();

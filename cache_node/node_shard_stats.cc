@@ -45,6 +45,7 @@ void AddCounters(const NodeCounters& c, NodeStats& stats) {
   out["dropped_parts_total"] = c.dropped_parts;
   out["expired_parts_total"] = c.expired_parts;
   out["quota_rejected_parts_total"] = c.quota_rejected_parts;
+  out["quota_rows_left_out_total"] = c.quota_rows_left_out;
   out["pins_refused_total"] = c.pins_refused;
   out["no_space_total"] = c.no_space;
   out["plans_total"] = c.plans;

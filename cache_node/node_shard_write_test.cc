@@ -287,6 +287,19 @@ TEST(NodeShard, DropsSingleBlocksWithAllTheirParts) {
   EXPECT_EQ(w.shard->ram().parts(), 4u);
 }
 
+// However many coordinates a writer makes up.
+TEST(NodeShard, DropsBlocksOfMoreCoordinatesThanAreRemembered) {
+  ShardWorld w(32 * kMiB);
+  const PeerId peer = w.Connect();
+  for (uint16_t slice = 0; slice < 1100; ++slice) {
+    const auto blocks = w.Blocks(1);
+    w.Store(peer, w.Chain(blocks, kPartBytesMin, {{.slice = slice}}));
+    if (slice % 100 != 99) continue;
+    w.Ask(peer, FrameType::kDrop, DropRequest{.all = false, .blocks = {blocks[0].hash}});
+    EXPECT_EQ(w.Take<DropReply>(FrameType::kDropReply).dropped_parts, 1u) << slice;
+  }
+}
+
 TEST(NodeShard, F14_NothingLeaksOverMixedTrafficAtTwiceThePool) {
   ShardWorld w(8 * kMiB);
   std::vector<PeerId> peers;

@@ -283,6 +283,10 @@ PartResult RamTier::Publish(SlotId slot, const PartKey& key, const LayoutId& lay
   __atomic_store_n(&trailer.generation, __atomic_load_n(&trailer.generation, __ATOMIC_RELAXED) + 1,
                    __ATOMIC_RELEASE);
   index_.Insert(slot);
+  const uint32_t coord = trailer.coord;
+  const auto seen = std::lower_bound(coords_seen_.begin(), coords_seen_.end(), coord);
+  const bool is_new = seen == coords_seen_.end() || *seen != coord;
+  if (is_new && coords_seen_.size() < kCoordsSeenMax) coords_seen_.insert(seen, coord);
   Slab& slab = pool_.slab_of(slot);
   --slab.busy;
   --writing_parts_;
@@ -339,10 +343,18 @@ RamTier::Dropped RamTier::DropBlocks(absl::Span<const BlockHash> blocks) {
   std::vector<BlockHash> sorted(blocks.begin(), blocks.end());
   std::sort(sorted.begin(), sorted.end());
   Dropped dropped = CountDropped([&] {
-    ForEachSlot([&](SlotId slot) {
-      if (pool_.record(slot).state() != SlotState::kVisible) return;
-      if (std::binary_search(sorted.begin(), sorted.end(), HashOf(pool_.trailer(slot)))) Drop(slot);
-    });
+    if (coords_seen_.size() == kCoordsSeenMax) {  // There may be more: all slots are looked at.
+      ForEachSlot([&](SlotId slot) {
+        if (pool_.record(slot).state() != SlotState::kVisible) return;
+        if (std::binary_search(sorted.begin(), sorted.end(), HashOf(pool_.trailer(slot)))) Drop(slot);
+      });
+      return;
+    }
+    for (const BlockHash& block : sorted) {
+      for (const uint32_t coord : coords_seen_) {
+        if (const SlotId slot = index_.Find(block, coord); slot != kNoSlot) Drop(slot);
+      }
+    }
   });
   dropped.kept -= writing_parts_;
   return dropped;

@@ -126,7 +126,7 @@ class RamTier {
     uint64_t kept = 0;  // Leased or being written.
   };
   Dropped DropAll();
-  // Every part of these blocks. Looks at every slot: an operator's command, not for the hot path.
+  // Every part of these blocks. Looks at every slot where kCoordsSeenMax coordinates were used.
   Dropped DropBlocks(absl::Span<const BlockHash> blocks);
 
   // Called with what is about to be evicted, its bytes still whole: a part, or all that is here of a tail.
@@ -158,6 +158,7 @@ class RamTier {
   const SlabPool& pool() const { return pool_; }
 
  private:
+  static constexpr size_t kCoordsSeenMax = 1024;  // Layouts have some hundred; a writer may name any.
   static constexpr uint32_t kSlabsLookedAt =
       128;  // Per reservation that has to choose a slab of another size.
 
@@ -201,7 +202,8 @@ class RamTier {
   EvictionHook eviction_hook_;
   const std::string policy_name_;
   SlabPool pool_;
-  BlockIndex index_;  // Over pool_.
+  BlockIndex index_;                   // Over pool_.
+  std::vector<uint32_t> coords_seen_;  // Of parts that were ever here, sorted; the first kCoordsSeenMax.
   LayoutTable layouts_;
   TailTable tails_;  // Names slots of pool_.
   EvictedMemory evicted_, expired_;

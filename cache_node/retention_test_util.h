@@ -35,6 +35,10 @@ class NodeShardRetention : public ::testing::Test {
     options.log.capacity_bytes = uint64_t{4} * kExtentBytes;
     options.log.ring_bytes = kWriteRingMin;
     options.unix_now = [this] { return unix_now; };
+    warnings.clear();
+    options.log.log = [this](bool warn, const std::string& line) {
+      if (warn) warnings.push_back(line);
+    };
     auto tier = DiskTier::Open(options, std::make_unique<MemoryDisk>(files, random),
                                std::make_unique<Manifest>(MakeMemoryManifest(values), values, false),
                                world->clock, 5);
@@ -118,6 +122,7 @@ class NodeShardRetention : public ::testing::Test {
   Random random{20261130};
   std::shared_ptr<MemoryFiles> files = std::make_shared<MemoryFiles>();
   ManifestValues values;
+  std::vector<std::string> warnings;  // Since the start.
   int64_t unix_now = 1'800'000'000;
   std::unique_ptr<ShardWorld> world;
   PeerId peer = 0;

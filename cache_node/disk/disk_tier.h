@@ -98,6 +98,9 @@ class DiskTier {
   // A block that is on disk and has a time to live is wanted for longer.
   void Retain(const BlockHash& block, const Retention& retention);
   Manifest& manifest() { return *manifest_; }
+  void Warn(const std::string& line) const {
+    if (options_.log.log) options_.log.log(true, line);
+  }
 
   uint64_t DropBlocks(absl::Span<const BlockHash> blocks) { return log_->DropBlocks(blocks); }
   uint64_t DropAll() { return log_->DropAll(); }
