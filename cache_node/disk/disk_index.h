@@ -19,18 +19,18 @@ inline constexpr size_t kDiskLayoutsMax = 4096;
 struct DiskEntry {
   uint64_t fingerprint = 0;
   uint32_t extent = 0;
-  uint32_t data_at = 0;  // In the extent.
+  uint32_t data_at : 26 = 0;  // In the extent.
+  uint32_t uses : 2 = 0;      // Reads since it was written here, at most kDiskUsesMax.
+  uint32_t durable : 1 = 0;
+  uint32_t retention : 3 = 0;  // RetentionFlags.
   uint32_t length = 0;
   uint16_t page = 0;    // Of the record.
   uint16_t layout = 0;  // Into DiskIndex's layouts.
-  bool durable = false;
-  uint8_t uses = 0;        // Reads since it was written here, at most kDiskUsesMax.
-  uint16_t retention = 0;  // RetentionFlags.
 };
-static_assert(sizeof(DiskEntry) == 32);
+static_assert(sizeof(DiskEntry) == 24 && kExtentBytes == 1u << 26);
 inline constexpr uint8_t kDiskUsesMax = 3;
 
-// Finds parts on disk by (hash, coord): 47 to 94 bytes a part. Owner: DiskTier. Thread: the shard's.
+// Finds parts on disk by (hash, coord): 38 to 76 bytes a part. Owner: DiskTier. Thread: the shard's.
 class DiskIndex {
  public:
   // Keys are mixed under a secret of this process, so that no writer can aim at collisions.

@@ -194,7 +194,7 @@ void DiskLog::TakeEntry(FileId file, const ExtentUse& use, const FooterEntry& pl
   entry.length = place.length;
   entry.layout = layout;
   entry.durable = true;
-  entry.retention = place.retention;
+  entry.retention = KnownRetention(place.retention);
   SetEntry(place.block.hash, place.coord, entry, place.tail);
   ++counters_.recovered_parts;
 }

@@ -45,6 +45,10 @@ constexpr uint16_t RetentionFlags(const Retention& retention) {
 constexpr PinKind PinOf(uint16_t flags) {
   return (flags >> 1) <= kPinKindMax ? static_cast<PinKind>(flags >> 1) : PinKind::kNone;
 }
+// What of it an index entry keeps: two bits of pin are enough for those.
+constexpr uint16_t KnownRetention(uint16_t flags) {
+  return static_cast<uint16_t>((flags & kRetentionTimed) | static_cast<uint16_t>(PinOf(flags)) << 1);
+}
 
 // One use of an extent, from its opening until it is free again. Every page of a record names it, so that
 // what an earlier use left in the same place is known as such, and so that no part's bytes can pass for a

@@ -120,5 +120,15 @@ TEST(Record, F06_HoldsTheWholeKey) {
   }
 }
 
+// What a later version may write is no pin that this one knows.
+TEST(Record, RetentionOfUnknownPinsIsNoneOfTheKnownOnes) {
+  for (const uint16_t pin : {0, 1, 2}) {
+    for (const uint16_t timed : {0, 1})
+      EXPECT_EQ(KnownRetention(static_cast<uint16_t>(pin << 1 | timed)), pin << 1 | timed);
+  }
+  for (const uint16_t flags : {0x0a, 0x06, 0xfff2, 0x10}) EXPECT_EQ(KnownRetention(flags), 0) << flags;
+  EXPECT_EQ(KnownRetention(0xffff), kRetentionTimed);
+}
+
 }  // namespace
 }  // namespace cistern
