@@ -91,9 +91,7 @@ std::vector<uint32_t> AzureLengths(const std::string& path) {
 
 // The same pool code with V4's three page sizes in vLLM, against one reservation of the greatest length for
 // each sequence: what is reserved and holds no token.
-TEST(PoolWaste, AnEnginesPagesAgainstReservationsOfTheGreatestLength) {
-  const std::vector<uint32_t> lengths = AzureLengths(TraceFolder() + "/azure2023_conv.csv.zst");
-  if (lengths.empty()) GTEST_SKIP() << "no traces in " << TraceFolder();
+void ComparePagesAndReservations(const char* what, const std::vector<uint32_t>& lengths) {
   constexpr uint32_t kPageTokens = 256;
   constexpr size_t kLive = 24;  // Sequences at a time.
   const struct { uint32_t bytes, layers; } kPages[] = {{37440, 30}, {8640, 30}, {1728, 31}};
@@ -142,11 +140,28 @@ TEST(PoolWaste, AnEnginesPagesAgainstReservationsOfTheGreatestLength) {
   }
   const auto count = static_cast<double>(measured);
   std::printf(
-      "Azure conversation lengths, %zu sequences: reservations of the greatest length waste %.1f %%, pages "
+      "%s, %zu sequences: reservations of the greatest length waste %.1f %%, pages "
       "%.1f %% (%.1f %% with slabs' free slots)\n",
-      kLive, 100 * reserved_waste / count, 100 * slot_waste / count, 100 * pool_waste / count);
+      what, kLive, 100 * reserved_waste / count, 100 * slot_waste / count, 100 * pool_waste / count);
   EXPECT_GT(reserved_waste / count, .6);
   EXPECT_LT(slot_waste / count, .15);
+}
+
+TEST(PoolWaste, AnEnginesPagesAgainstReservationsOfTheGreatestLength) {
+  const std::vector<uint32_t> lengths = AzureLengths(TraceFolder() + "/azure2023_conv.csv.zst");
+  if (lengths.empty()) GTEST_SKIP() << "no traces in " << TraceFolder();
+  ComparePagesAndReservations("Azure conversation lengths", lengths);
+}
+
+// The same where there are no traces: 64 to 8,192 tokens, as many in each octave.
+TEST(PoolWaste, PagesAgainstReservationsWithMadeUpLengths) {
+  Random random(20302);
+  std::vector<uint32_t> lengths;
+  for (int i = 0; i < 1000; ++i) {
+    const uint32_t octave = 64u << random.Below(7);
+    lengths.push_back(octave + static_cast<uint32_t>(random.Below(octave)));
+  }
+  ComparePagesAndReservations("made-up lengths", lengths);
 }
 
 }  // namespace

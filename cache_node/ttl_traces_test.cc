@@ -1,10 +1,12 @@
 // What a five-minute sliding time to live keeps of the hits that public traces allow, by the tier's own code.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cache_node/ram_tier.h"
@@ -78,6 +80,43 @@ Shares Replay(const ReplayTrace& trace, const Retention& retention) {
   EXPECT_EQ(counters.evicted_parts, 0u);
   const auto all = static_cast<double>(blocks);
   return {static_cast<double>(ideal) / all, static_cast<double>(hits) / all};
+}
+
+// Conversations that grow a few blocks a turn, with pauses around the time to live: for machines without
+// traces.
+ReplayTrace MadeUpTrace() {
+  Random random(20301);
+  std::vector<std::pair<int64_t, std::vector<uint32_t>>> turns;
+  uint32_t next_id = 0;
+  for (int conversation = 0; conversation < 300; ++conversation) {
+    std::vector<uint32_t> chain;
+    auto at = static_cast<int64_t>(random.Below(3600 * 1000));
+    for (uint64_t turn = 1 + random.Below(8); turn > 0; --turn) {
+      for (uint64_t more = 1 + random.Below(4); more > 0; --more) chain.push_back(next_id++);
+      turns.emplace_back(at, chain);
+      at += static_cast<int64_t>(1000 * (10 << random.Below(7)) + random.Below(20'000));  // 10 s to 11 min.
+    }
+  }
+  std::stable_sort(turns.begin(), turns.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  TraceIds requests;
+  std::vector<int64_t> times;
+  for (auto& [time, chain] : turns) {
+    requests.push_back(std::move(chain));
+    times.push_back(time);
+  }
+  return MakeReplayTrace(requests, times);
+}
+
+TEST(TtlTraces, MadeUpConversationsKeepWhatAnIndependentModelSays) {
+  const ReplayTrace trace = MadeUpTrace();
+  const Shares sliding = Replay(trace, {.ttl_s = kTtlSeconds, .sliding = true});
+  const Shares fixed = Replay(trace, {.ttl_s = kTtlSeconds});
+  const double model = ReplaySlidingTtl(trace, kTtlSeconds * 1000).HitRatio();
+  EXPECT_NEAR(sliding.kept, model, .002);
+  EXPECT_LT(model, .95 * sliding.ideal) << "nothing ended";
+  EXPECT_GT(model, .3 * sliding.ideal) << "all ended";
+  EXPECT_LT(fixed.kept, sliding.kept);
 }
 
 struct Bar {
