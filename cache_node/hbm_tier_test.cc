@@ -161,6 +161,23 @@ TEST_F(HbmTierTest, WhatLeavesTheDeviceAndIsNowhereElseGoesDown) {
   EXPECT_EQ(hits, there);
 }
 
+// Nor does what is damaged on the device come to RAM when it has to leave.
+TEST_F(HbmTierTest, ChangedBytesOnTheDeviceDoNotGoDown) {
+  Start(16 * kMiB, 4 * kMiB);
+  for (int i = 0; i < 4; ++i) {
+    const ChainRequest chain = Stored(4);
+    Use(chain), Use(chain);
+  }
+  world->shard->ram().DropAll();
+  for (uint64_t at = 0; at < 4 * kMiB; at += 4096) DeviceBytes()[at] ^= std::byte{1};
+  for (int i = 0; i < 3; ++i) {
+    const ChainRequest more = Stored(4);
+    Use(more), Use(more);
+  }
+  EXPECT_EQ(hbm().counters().demoted_parts, 0u);
+  EXPECT_GT(hbm().counters().corrupt_parts, 0u);
+}
+
 TEST_F(HbmTierTest, DeviceRamAndDiskTogether) {
   Start(8 * kMiB, 4 * kMiB, /*disk=*/true);
   std::vector<ChainRequest> chains;
