@@ -41,6 +41,7 @@ HEAVY = re.compile(r"^(?:grpc|grpcpp|rocksdb|ucp|ucs|uct|cuda|cuda_runtime)(?:[.
 UCX = re.compile(r"^uc[pst]/")
 
 MACHINE_PATH = re.compile(r"(?<![\w.$}-])/(?:home|root|work|Users|mnt)/[\w.]")
+ADR = re.compile(r"\bdocs/adr/(\d{4})")
 SLEEP = re.compile(r"\b(?:sleep_for|sleep_until|usleep|nanosleep|SleepFor)\b|(?<![\w.:>])sleep\s*\(")
 # The project speaks of itself alone. Written in two halves so that this file passes its own rule.
 PLAIN_PARSE = re.compile(r"\b(?:Parse|Merge)(?:Partial)?From(?:String|Array|Cord|Istream|ZeroCopyStream|CodedStream|BoundedZeroCopyStream|FileDescriptor)\b")
@@ -79,6 +80,7 @@ class Lint:
             if path.endswith(".py"):
                 self.check_python(path, text)
         self.check_heavy_headers()
+        self.check_decisions()
         self.check_wire_numbers()
         return self.complaints
 
@@ -92,6 +94,21 @@ class Lint:
                 self.say(path, number, "machine-path", MACHINE_PATH.search(line).group(0) + "...")
             if NEUTRAL.search(line):
                 self.say(path, number, "neutral-words", NEUTRAL.search(line).group(0))
+
+    def check_decisions(self):
+        """A decision record has a number of its own, and whoever names one names one that is there."""
+        seen = {}
+        for path in self.texts:
+            if path.startswith("docs/adr/"):
+                number = path.removeprefix("docs/adr/")[:4]
+                if number in seen:
+                    self.say(path, 1, "adr-number", f"{number} is {seen[number]} already")
+                seen.setdefault(number, path)
+        for path, text in self.texts.items():
+            for number, line in enumerate(text.split("\n"), 1):
+                for named in ADR.findall(line):
+                    if named not in seen:
+                        self.say(path, number, "adr-number", f"there is no docs/adr/{named}")
 
     def check_cpp(self, path, text):
         room = path.split("/")[0]

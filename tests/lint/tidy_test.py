@@ -145,6 +145,13 @@ class TidyTest(unittest.TestCase):
         self.write("proto/b_test.cc", "bool F() { return m.ParseFromString(s); }\n")
         self.assertEqual(self.complaints(), [])
 
+    def test_decisions_have_numbers_of_their_own(self):
+        self.write("docs/adr/0001-a.md", "# 0001: a\n")
+        self.expect("adr-number", "docs/adr/0001-b.md", "# 0001: b\n")
+        self.expect("adr-number", "docs/c.md", "See docs/adr/" + "9999.\n")
+        self.write("docs/c.md", "See docs/adr/0001.\n")
+        self.assertEqual(self.complaints(), [])
+
     def test_the_project_speaks_of_itself_alone(self):
         self.expect("neutral-words", "docs/b.md", "Written by Cla" + "ude.\n")
 
