@@ -20,7 +20,7 @@ elseif(CISTERN_LLD)
   add_link_options(-fuse-ld=lld)
 endif()
 
-set(CISTERN_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough)
+set(CISTERN_WARNINGS -Wall -Wextra -Wshadow "$<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor;-Woverloaded-virtual>" -Wimplicit-fallthrough)
 if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")  # It builds for fuzzing alone, and clang-tidy says what it has to say.
   list(APPEND CISTERN_WARNINGS -Werror)
 endif()

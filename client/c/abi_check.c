@@ -17,7 +17,9 @@ AT(cistern_options, breaker_retry_ms, 56);
 AT(cistern_options, negative_ttl_ms, 60);
 AT(cistern_options, spin, 64);
 AT(cistern_options, fail_fast, 65);
-SIZE(cistern_options, 72);
+AT(cistern_options, host_share, 72);
+AT(cistern_options, host_share_bytes, 80);
+SIZE(cistern_options, 88);
 
 AT(cistern_layout, model, 8);
 AT(cistern_layout, dtype, 16);
@@ -39,7 +41,10 @@ SIZE(cistern_extra, 40);
 AT(cistern_call, deadline_ms, 8);
 AT(cistern_call, slice_first, 12);
 AT(cistern_call, slice_count, 14);
-SIZE(cistern_call, 16);
+AT(cistern_call, span_first, 16);
+AT(cistern_call, span_count, 18);
+AT(cistern_call, host_shared, 20);
+SIZE(cistern_call, 24);
 
 SIZE(cistern_piece, 16);
 SIZE(cistern_page, 16);

@@ -17,23 +17,6 @@ std::chrono::milliseconds Ms(uint32_t given, std::chrono::milliseconds fallback)
   return given == 0 ? fallback : std::chrono::milliseconds(given);
 }
 
-ClientOptions ToOptions(const cistern_options& in) {
-  ClientOptions out;
-  out.router = Text(in.router, out.router.c_str());
-  out.transport = Text(in.transport, out.transport.c_str());
-  out.tenant = Text(in.tenant, "");
-  if (in.window_bytes != 0) out.window_bytes = in.window_bytes;
-  out.default_deadline = Ms(in.default_deadline_ms, out.default_deadline);
-  out.connect_deadline = Ms(in.connect_deadline_ms, out.connect_deadline);
-  out.lease_ttl = Ms(in.lease_ttl_ms, out.lease_ttl);
-  if (in.breaker_failures != 0) out.breaker_failures = in.breaker_failures;
-  out.breaker_retry = Ms(in.breaker_retry_ms, out.breaker_retry);
-  out.negative_ttl = Ms(in.negative_ttl_ms, out.negative_ttl);
-  out.spin = in.spin != 0;
-  out.wait_for_router = in.fail_fast == 0;
-  return out;
-}
-
 Layout ToLayout(const cistern_layout& in) {
   Layout out;
   out.model = Text(in.model, "");
@@ -124,12 +107,34 @@ cistern_code Remember(const Status& status) noexcept {
   return Remember(static_cast<cistern_code>(status.code()), status.message().c_str());
 }
 
+Status Take(const cistern_options* given, ClientOptions& out) {
+  cistern_options in;
+  if (Status status = Take("options", given, in); !status.ok()) return status;
+  out.router = Text(in.router, out.router.c_str());
+  out.transport = Text(in.transport, out.transport.c_str());
+  out.tenant = Text(in.tenant, "");
+  if (in.window_bytes != 0) out.window_bytes = in.window_bytes;
+  out.default_deadline = Ms(in.default_deadline_ms, out.default_deadline);
+  out.connect_deadline = Ms(in.connect_deadline_ms, out.connect_deadline);
+  out.lease_ttl = Ms(in.lease_ttl_ms, out.lease_ttl);
+  if (in.breaker_failures != 0) out.breaker_failures = in.breaker_failures;
+  out.breaker_retry = Ms(in.breaker_retry_ms, out.breaker_retry);
+  out.negative_ttl = Ms(in.negative_ttl_ms, out.negative_ttl);
+  out.spin = in.spin != 0;
+  out.wait_for_router = in.fail_fast == 0;
+  out.host_share = Text(in.host_share, "");
+  if (in.host_share_bytes != 0) out.host_share_bytes = in.host_share_bytes;
+  return {};
+}
 Status Take(const cistern_call* in, CallOptions& out) {
   cistern_call call;
   if (Status status = Take("call", in, call); !status.ok()) return status;
   out.deadline = std::chrono::milliseconds(call.deadline_ms);
   out.slice_first = call.slice_first;
   out.slice_count = call.slice_count;
+  out.span_first = call.span_first;
+  out.span_count = call.span_count;
+  out.host_shared = call.host_shared != 0;
   return {};
 }
 
@@ -166,9 +171,9 @@ cistern_code cistern_connect(const cistern_options* options, cistern_client** ou
   return Guarded([&] {
     if (out == nullptr) return Remember(CISTERN_INVALID_ARGUMENT, "out: null");
     *out = nullptr;
-    cistern_options given;
-    if (Status status = c_abi::Take("options", options, given); !status.ok()) return Remember(status);
-    auto connected = cistern::Client::Connect(c_abi::ToOptions(given));
+    cistern::ClientOptions given;
+    if (Status status = c_abi::Take(options, given); !status.ok()) return Remember(status);
+    auto connected = cistern::Client::Connect(given);
     if (!connected.ok()) return Remember(connected.status());
     *out = new cistern_client{std::move(connected.value())};
     return Remember({});

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "client/c/handles.h"
 
@@ -90,6 +92,52 @@ TEST(CAbi, TakesStructsOfOtherVersions) {
   const Status refused = c_abi::Take(&newer.call, options);
   EXPECT_EQ(refused.code(), Code::kInvalidArgument);
   EXPECT_NE(refused.message().find("newer libcistern"), std::string::npos);
+}
+
+// What the structs were before they grew, byte for byte, with something behind them that is not theirs.
+TEST(CAbi, CallersOfBeforeAreTakenAsTheyWere) {
+  struct {
+    size_t struct_size = 16;
+    uint32_t deadline_ms = 5;
+    uint16_t slice_first = 1, slice_count = 2;
+    uint64_t behind = ~uint64_t{0};
+  } call;
+  CallOptions options;
+  ASSERT_TRUE(c_abi::Take(reinterpret_cast<const cistern_call*>(&call), options).ok());
+  EXPECT_EQ(options.deadline.count(), 5);
+  EXPECT_EQ(options.slice_first, 1);
+  EXPECT_EQ(options.slice_count, 2);
+  EXPECT_EQ(options.span_first, 0);
+  EXPECT_EQ(options.span_count, 0);
+  EXPECT_FALSE(options.host_shared);
+  std::vector<unsigned char> connect(sizeof(cistern_options), 0xff);
+  std::fill_n(connect.begin(), 72, 0);
+  connect[0] = 72;
+  ClientOptions client;
+  ASSERT_TRUE(c_abi::Take(reinterpret_cast<const cistern_options*>(connect.data()), client).ok());
+  EXPECT_EQ(client.host_share, "");
+  EXPECT_EQ(client.host_share_bytes, ClientOptions().host_share_bytes);
+}
+
+TEST(CAbi, LayersAndSharingReachTheFacade) {
+  cistern_call call{};
+  call.struct_size = sizeof(call);
+  call.span_first = 3;
+  call.span_count = 4;
+  call.host_shared = 1;
+  CallOptions options;
+  ASSERT_TRUE(c_abi::Take(&call, options).ok());
+  EXPECT_EQ(options.span_first, 3);
+  EXPECT_EQ(options.span_count, 4);
+  EXPECT_TRUE(options.host_shared);
+  cistern_options connect{};
+  connect.struct_size = sizeof(connect);
+  connect.host_share = "engine 7";
+  connect.host_share_bytes = 1 << 20;
+  ClientOptions client;
+  ASSERT_TRUE(c_abi::Take(&connect, client).ok());
+  EXPECT_EQ(client.host_share, "engine 7");
+  EXPECT_EQ(client.host_share_bytes, size_t{1} << 20);
 }
 
 TEST(CAbi, SubmissionsRefuseThroughTheirCallback) {

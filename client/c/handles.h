@@ -61,6 +61,7 @@ Status Take(const char* name, const T* in, T& out) {
   return {};
 }
 
+Status Take(const cistern_options* given, ClientOptions& out);  // Null: the defaults.
 Status Take(const cistern_call* in, CallOptions& out);
 
 // Pages of the facade out of pages of C; the pieces' memory stays the caller's.

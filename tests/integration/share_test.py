@@ -1,5 +1,5 @@
 """Ranks of one engine on one host, in processes of their own: one pulls each part, and one may be killed whenever."""
-import contextlib, os, pathlib, random, signal, time, unittest
+import contextlib, json, os, pathlib, random, signal, time, unittest
 
 import harness
 from harness import Case, wait_for
@@ -104,6 +104,18 @@ class Ranks(Case):
         rank.process.wait()
         with contextlib.suppress(OSError):
             rank.process.stdin.close()
+
+
+class CAbi(Case):
+    nodes = 2
+
+    def test_ranges_of_layers_and_sharing_from_c(self):
+        self.up()
+        done = harness.run(harness.TESTS / "c_calls", self.router)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        checks = json.loads(done.stdout)
+        self.assertEqual([name for name, right in checks.items() if not right], [], done.stdout)
+        self.assertGreater(len(checks), 10)
 
 
 if __name__ == "__main__":

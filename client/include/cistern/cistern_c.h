@@ -99,6 +99,10 @@ typedef struct cistern_options {
   uint8_t spin;       // 1: burn the calling thread while waiting.
   uint8_t fail_fast;  // 1: do not wait for a router that nobody listens for.
   uint8_t reserved[6];
+  // Ranks of one engine on this host, and nobody else, give the same name: they hand each other what calls
+  // with host_shared load, through shared memory of so many bytes a part size. NULL: each loads its own.
+  const char* host_share;
+  uint64_t host_share_bytes;
 } cistern_options;
 
 // What bytes a block has: Layout of cistern/client.h.
@@ -136,6 +140,13 @@ typedef struct cistern_call {
   uint32_t deadline_ms;
   uint16_t slice_first;  // The slices this reader or writer has; count 0 means all.
   uint16_t slice_count;
+  // Load: the ranges of layers that are wanted, pages hold no others; count 0 means all.
+  uint16_t span_first;
+  uint16_t span_count;
+  // 1, load and fetch, with cistern_options.host_share: other ranks of this host load the same bytes now. One
+  // of them pulls each part from a node elsewhere, the others take its copy and check it like any.
+  uint8_t host_shared;
+  uint8_t reserved[3];
 } cistern_call;
 
 typedef struct cistern_piece {
