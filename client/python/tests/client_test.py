@@ -64,7 +64,7 @@ RUN_BY = {
     "cmake --install build/release": "client/package/package_test.py: test_builds_with_cmake",
     "cmake -S client/examples": "client/package/package_test.py: test_builds_with_cmake",
     "build/examples/embed": "client/package/package_test.py: def use",
-    "pip install ./client/python": "client/python/tests/python_test.py: environment.install",
+    "CISTERN_LIBRARY=PREFIX/lib/libcistern.so pip install ./client/python": "client/python/tests/python_test.py: environment.install",
     "python client/examples/reuse.py": "client/python/tests/client_test.py: test_examples_of_reuse",
     "python -m cistern.mooncake_compat": "client/python/tests/mooncake_test.py: test_what_the_guide_shows_runs",
     "python -m sglang.launch_server": "client/python/tests/engines_test.py: test_configurations_in_the_guides_are_taken",
