@@ -1,5 +1,5 @@
 """A real vLLM on the CPU with CisternConnector against a two-node cluster: vllm_test.py BUILD SOURCE [CASE,...|long]. Each engine is a process
-of its own, so only the case `short` runs with the other tests; `long` is all the others, some 20 minutes. `plugins` instead of cases: the
+of its own, so only the case `short` runs with the other tests; `long` is all the others, some 25 minutes. `plugins` instead of cases: the
 tests of the other engines' plug-ins, in the same environment. Skipped where vLLM is not installed: deploy/install_vllm_cpu.sh puts it into
 build/vllm; CISTERN_VLLM names another environment."""
 import contextlib, json, os, pathlib, shutil, subprocess, sys, tempfile
@@ -12,7 +12,7 @@ DEAD_EXTRA_S = 10  # What an engine may take longer when its cluster is gone.
 REQUEST_S_MAX = 10  # The longest of any request whose cluster dies.
 PROMPTS = (0, 1)
 PAGE_BYTES = 4096
-LONG = ("retile", "tp", "states", "sync", "layers", "spoilt", "resets", "others", "killed", "dies")
+LONG = ("retile", "tp", "shared", "states", "sync", "layers", "spoilt", "resets", "others", "killed", "dies")
 
 
 class Wrong(Exception):
@@ -130,6 +130,13 @@ class Suite:
     def tp(self):
         """Two tensor-parallel ranks store, one loads: heads are stored one by one."""
         self.stores_and_loads("tp", dict(tp=2), dict(tp=1))
+
+    def shared(self):
+        """Four ranks of two KV heads: of the two that have a head one pulls its pages, the other takes what that one has."""
+        kind = dict(tp=4, transport="socket", weights_id="shared")  # What nodes of the same host map is as near as another rank.
+        counters = self.stores_and_loads("shared", kind, kind)["counters"]
+        if not counters.get("share_parts") or counters.get("share_refused") or counters.get("share_failed"):
+            raise Wrong(f"shared-load: {counters}: ranks should have handed on parts, none of them refused")
 
     def states(self):
         """Layers that keep a state instead of pages: one is stored where the prompt's last whole block ends."""
