@@ -267,7 +267,7 @@ void AddFlags(CLI::App& app, NodeOptions& options, SizeFlags& sizes) {
       "HOST:PORT of shard 0 on the fabric (UCX: RDMA and others), further shards on the ports behind "
       "it; without it nothing listens there");
   app.add_option("--fabric-transports", options.fabric_transports,
-                 "UCX's transports, as in rc,ud; default: all but shared memory");
+                 "UCX's transports, as in \\rc_verbs; default: all but shared memory and UD");
   app.add_option("--fabric-devices", options.fabric_devices, "UCX's devices, as in mlx5_0:1; default: all");
   app.add_flag("--require-rdma", options.require_rdma, "do not start without an RDMA device");
   app.add_option("--policy", options.policy, "eviction policy")->capture_default_str();

@@ -23,7 +23,7 @@ struct NodeOptions {
   // "auto" and "map" listen on TCP and unix, "socket" and "ucx" on TCP alone; with `fabric` each also there.
   std::string transport = "auto";
   std::string fabric;  // HOST:PORT of shard 0 on the fabric; empty: no fabric, nothing listens there.
-  std::string fabric_transports;        // UCX's transports; empty: all but shared memory.
+  std::string fabric_transports;        // UCX's transports; empty: all but shared memory and UD.
   std::string fabric_devices;           // UCX's devices; empty: all.
   bool require_rdma = false;            // Do not start without an RDMA device.
   std::string policy = "lru";           // Eviction policy.

@@ -19,7 +19,7 @@ inline constexpr PeerId kFabricPeerBit = PeerId{1} << 31;
 inline constexpr bool IsFabricPeer(PeerId peer) { return (peer & kFabricPeerBit) != 0; }
 
 struct FabricOptions {
-  std::string transports;     // UCX's names: "rc_v,ud_v", "tcp"; empty: all but shared memory.
+  std::string transports;     // UCX's names: "\rc_verbs", "tcp"; empty: all but shared memory, UD.
   std::string devices;        // UCX's names: "mlx5_0:1,mlx5_1:1"; empty: all.
   std::string source;         // Numeric address that connections start from; empty: as routed.
   bool require_rdma = false;  // Without an RDMA device: FailedPrecondition that names what is missing.

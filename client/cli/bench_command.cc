@@ -36,17 +36,19 @@ Json BenchJson(const BenchOptions& bench, const BenchReport& report) {
 
 std::string BenchText(const Json& r) {
   const auto number = [](const Json& value) { return FormatNumber(value.get<double>()); };
-  const auto path = r["path"].get<std::string>();
+  const auto path = r["path"].get<std::string>(), op = r["op"].get<std::string>();
+  // A hash has no parts, a lookup moves none: what they do not have is not shown.
+  const std::string what = op == "hash"
+                               ? r["batch"].dump() + " blocks of " + r["block_tokens"].dump() + " tokens"
+                               : FormatSize(r["size"].get<uint64_t>()) + " x " + r["batch"].dump();
   std::vector<std::vector<std::string>> rows = {
-      {"op", r["op"].get<std::string>() + ", " + FormatSize(r["size"].get<uint64_t>()) + " x " +
-                 r["batch"].dump() + (path.empty() ? "" : " over " + path)},
-      {"GB/s", number(r["gbps"])},
-      {"ops/s", number(r["ops_per_s"])},
-      {"items/s", number(r["items_per_s"])},
-      {"us p50", number(r["us"]["p50"])},
-      {"us p99", number(r["us"]["p99"])},
-      {"CPU s/GB", number(r["cpu_s_per_gb"])},
-  };
+      {"op", op + ", " + what + (path.empty() ? "" : " over " + path)}};
+  if (op != "lookup") rows.push_back({"GB/s", number(r["gbps"])});
+  rows.push_back({"ops/s", number(r["ops_per_s"])});
+  rows.push_back({"items/s", number(r["items_per_s"])});
+  rows.push_back({"us p50", number(r["us"]["p50"])});
+  rows.push_back({"us p99", number(r["us"]["p99"])});
+  if (op != "lookup") rows.push_back({"CPU s/GB", number(r["cpu_s_per_gb"])});
   if (r.contains("limit")) {
     rows.push_back({"limit GB/s", number(r["limit"]["gbps"]), r["limit"]["name"].get<std::string>()});
     rows.push_back({"of the limit", number(r["ratio"])});

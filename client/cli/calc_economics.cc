@@ -38,6 +38,13 @@ std::string Unused(const CalcEconomicsOptions& o, const ProviderPreset& preset) 
   return flags;
 }
 
+// The flag that has to be given and was not; the parser takes no 0.
+const char* MissingTokens(const CalcEconomicsOptions& o) {
+  if (o.prefix == 0) return "--prefix";
+  if (o.fresh == 0) return "--new";
+  return o.output == 0 ? "--output" : nullptr;
+}
+
 int List(bool json, const std::vector<ModelFacts>& models, const std::vector<ProviderPreset>& presets) {
   Json out;
   std::vector<std::vector<std::string>> rows = {
@@ -167,6 +174,8 @@ int RunCalcEconomics(const CliOptions& options) {
   if (o.list) return List(options.json, *models, *presets);
   if (o.model.empty())
     return Fail(options.json, "--model is missing; 'cistern calc economics --list' shows those there are");
+  if (const char* missing = MissingTokens(o); missing != nullptr)
+    return Fail(options.json, std::string(missing) + " is missing; give a number of tokens, 1 or more");
   const auto model = FindModel(*models, o.model);
   if (!model.ok()) return Fail(options.json, "--model: " + Words(model.status()));
   auto preset = FindProvider(*presets, o.provider);

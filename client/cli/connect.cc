@@ -1,6 +1,7 @@
 #include "client/cli/connect.h"
 
 #include "absl/status/status.h"
+#include "client/cli/router_words.h"
 
 namespace cistern {
 
@@ -15,7 +16,9 @@ Result<std::unique_ptr<Client>> ConnectClient(const CliOptions& options,
   client.fabric_devices = options.fabric.devices;
   client.require_rdma = options.fabric.require_rdma;
   if (adjust) adjust(client);
-  return Client::Connect(client);
+  Result<std::unique_ptr<Client>> connected = Client::Connect(client);
+  if (connected.ok()) return connected;
+  return Status(connected.status().code(), RouterWords(connected.status().message()));
 }
 
 std::string Words(const absl::Status& status) {

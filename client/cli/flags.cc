@@ -23,7 +23,7 @@ namespace {
 void AddFabric(CLI::App* app, CliOptions& out, const std::string& address_help) {
   app->add_option("--fabric", out.fabric.address, address_help)->type_name("HOST:PORT");
   app->add_option("--fabric-transports", out.fabric.transports,
-                  "UCX's transports, as in rc,ud; default: all but shared memory");
+                  "UCX's transports, as in \\rc_verbs; default: all but shared memory and UD");
   app->add_option("--fabric-devices", out.fabric.devices, "UCX's devices, as in mlx5_0:1; default: all");
   app->add_flag("--require-rdma", out.fabric.require_rdma, "Fail without an RDMA device");
 }

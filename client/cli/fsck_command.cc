@@ -35,7 +35,12 @@ int RunFsck(const CliOptions& options) {
   if (report->online)
     text += "; a node has it, " + std::to_string(report->open_extents) + " extents it writes were left out";
   text += "\n";
-  if (!report->problems.empty()) text += FormatTable(rows);
+  if (!report->problems.empty()) {
+    text += FormatTable(rows);
+    text +=
+        "\nwhat is damaged is a miss, never wrong bytes; what to do: docs/operations.md, \"When something is "
+        "wrong\"\n";
+  }
   PrintResult(options.json, out, text);
   return report->clean() ? kExitDone : kExitShort;
 }

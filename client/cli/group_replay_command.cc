@@ -75,10 +75,14 @@ int RunGroupReplay(const CliOptions& options, TraceReader& trace, Client& client
                      {.load = load.data(), .store = store.data(), .bytes = bytes});
   const absl::Status ran = replay.Run(trace);
   const Json result = GroupJson(replay, layout, options.replay);
+  const ReplayTotals& totals = replay.totals();
+  if (const std::string why = NothingRead(options.replay.file, totals.requests, totals.broken_lines);
+      ran.ok() && !why.empty()) {
+    return Fail(options.json, why);
+  }
   if (!ran.ok()) Note(std::string(ran.message()));
   PrintResult(options.json, result, GroupText(result, options.replay.verify));
   if (!ran.ok()) return kExitError;
-  const ReplayTotals& totals = replay.totals();
   return totals.wrong_parts > 0 || totals.late_calls > 0 ? kExitShort : kExitDone;
 }
 
@@ -99,9 +103,10 @@ int RunReplayDry(const CliOptions& options, const Layout& layout) {
     TraceRequest request;
     std::unique_ptr<TailSimulation> sim;
     uint32_t id_tokens = kTraceBlockTokensDefault;
+    uint64_t broken = 0;
     while ((options.replay.requests == 0 || sim == nullptr ||
             sim->totals().requests < options.replay.requests) &&
-           (*trace)->Next(request, [](uint64_t, std::string_view) {})) {
+           (*trace)->Next(request, [&broken](uint64_t, std::string_view) { ++broken; })) {
       if (sim == nullptr) {
         id_tokens = request.block_tokens;
         sim = std::make_unique<TailSimulation>(*retention, id_tokens);
@@ -109,6 +114,8 @@ int RunReplayDry(const CliOptions& options, const Layout& layout) {
       sim->Request(request.hash_ids, request.input_tokens);
     }
     const TailSimulation::Totals totals = sim == nullptr ? TailSimulation::Totals{} : sim->totals();
+    if (const std::string why = NothingRead(options.replay.file, totals.requests, broken); !why.empty())
+      return Fail(options.json, why);
     const GroupLayout& groups = *layout.groups;
     const uint64_t block_bytes = groups.HistoryBlockBytes() * id_tokens / layout.block_tokens;
     const double bytes =

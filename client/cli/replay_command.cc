@@ -56,8 +56,12 @@ int RunReplay(const CliOptions& options) {
     PrintResult(options.json, result, ReplayText(result, options.replay.verify));
     return kExitError;
   }
-  PrintResult(options.json, result, ReplayText(result, options.replay.verify));
   const ReplayTotals& totals = replay.totals();
+  if (const std::string why = NothingRead(options.replay.file, totals.requests, totals.broken_lines);
+      !why.empty()) {
+    return Fail(options.json, why);
+  }
+  PrintResult(options.json, result, ReplayText(result, options.replay.verify));
   return totals.wrong_parts > 0 || totals.late_calls > 0 ? kExitShort : kExitDone;
 }
 

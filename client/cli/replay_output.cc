@@ -42,6 +42,12 @@ Json ReplayTotalsJson(ReplayTotals& t, const std::vector<std::pair<std::string, 
   return out;
 }
 
+std::string NothingRead(const std::string& file, uint64_t requests, uint64_t broken_lines) {
+  if (requests > 0 || broken_lines == 0) return "";
+  return file + ": none of its lines (" + std::to_string(broken_lines) +
+         ") is a request; give JSON lines with hash_ids, plain or .zst";
+}
+
 std::vector<std::vector<std::string>> ReplayTotalsRows(const Json& r, bool verified) {
   const auto number = [&](const char* name) { return r[name].dump(); };
   const auto pair = [&](const char* name) {

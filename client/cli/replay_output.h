@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,5 +14,7 @@ namespace cistern {
 Json ReplayTotalsJson(ReplayTotals& totals, const std::vector<std::pair<std::string, uint64_t>>& reasons);
 // The same as rows of a table.
 std::vector<std::vector<std::string>> ReplayTotalsRows(const Json& result, bool verified);
+// One line for people when a file has lines and none of them is a request; else empty.
+std::string NothingRead(const std::string& file, uint64_t requests, uint64_t broken_lines);
 
 }  // namespace cistern

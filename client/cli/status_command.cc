@@ -6,6 +6,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
 #include "client/cli/output.h"
+#include "client/cli/router_words.h"
 #include "client/cli/topology_view.h"
 #include "client/control/router_link.h"
 #include "client/internal/admin.h"
@@ -101,7 +102,7 @@ std::string StatusText(const Json& status) {
 
 int RunStatus(const CliOptions& options) {
   const absl::StatusOr<ClusterStatus> cluster = FetchClusterStatus(options.router, kRouterDeadline);
-  if (!cluster.ok()) return Fail(options.json, Words(cluster.status()));
+  if (!cluster.ok()) return Fail(options.json, RouterWords(Words(cluster.status())));
   Result<std::unique_ptr<Client>> client =
       ConnectClient(options, [](ClientOptions& o) { o.window_bytes = 0; });
 

@@ -48,7 +48,7 @@ absl::Status Explain(const std::string& router, const absl::Status& status, std:
   }
   return absl::UnavailableError(
       absl::StrCat("no router at ", router, " (", why,
-                   "); start one with `cistern up`, or name it with --router HOST:PORT or CISTERN_ROUTER"));
+                   "); start one with `cistern up`, or give the HOST:PORT of another"));
 }
 
 absl::Status CheckAddress(const std::string& router) {

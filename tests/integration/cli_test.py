@@ -74,7 +74,7 @@ class UserErrors(Case):
         address = f"127.0.0.1:{free_port()}"
         for words in commands:
             begin = time.monotonic()
-            self.refused(*words, env={"CISTERN_ROUTER": address}, says=[address])
+            self.refused(*words, env={"CISTERN_ROUTER": address}, says=[address, "cistern up", "--router", "CISTERN_ROUTER"])
             # Two runs: neither has waited out the five seconds that a client gives a router which does not answer.
             self.assertLess(time.monotonic() - begin, 2 * 5, words)
 
@@ -143,6 +143,15 @@ class Docs(Case):
             else:
                 yield path + name
 
+    def test_fabric_flags_are_said_alike_everywhere(self):
+        said = r"as in `?\\rc_verbs`?; *(default|empty): +all but shared memory and UD"
+        for command in ("up", "peers", "replay", "bench", "lookup"):
+            self.assertRegex(" ".join(run(command, "--help").stdout.split()), said, command)
+        node = subprocess.run([BIN / "cistern-node", "--help"], capture_output=True, text=True, timeout=PATIENCE).stdout
+        self.assertRegex(" ".join(node.split()), said)
+        self.assertRegex((ROOT / "client/include/cistern/client.h").read_text().replace('"', ""), said)
+        self.assertEqual(len(re.findall(said, (ROOT / "docs/cli.md").read_text())), 5)
+
     def test_defaults_in_the_docs_are_the_defaults(self):
         self.assertIn("default 64K", run("replay", "--help").stdout)
         self.assertIn("127.0.0.1:7400", run("--help").stdout)
@@ -150,6 +159,7 @@ class Docs(Case):
         self.assertEqual((hashed["batch"], hashed["block_tokens"]), (4096, 16))
         self.assertAlmostEqual(hashed["gbps"] / hashed["limit"]["gbps"], hashed["ratio"], places=3)
         self.assertGreater(hashed["items_per_s"], 0)
+        self.assertIn("hash, 4096 blocks of 16 tokens", run("bench", "hash", "--seconds", "0.05").stdout)
 
     def test_bench_formats_prints_every_field_without_a_cluster(self):
         got = json.loads(run("bench", "formats", "--seconds", "0.1", "--limit", "--json").stdout)
@@ -162,64 +172,6 @@ class Docs(Case):
                 self.assertGreater(form[f"{way}_ratio"], 0)
                 self.assertAlmostEqual(form["break_even"][key] / (form[f"{way}_gbps"] * saved), 1, places=4)
         self.refused("bench", "formats", "--size", "5K", says=["16K"])
-
-
-class Calculators(Case):
-    REQUEST = ["--prefix", 8000, "--new", 2000, "--output", 500]
-
-    def ok(self, *words):
-        done = run("calc", *words, "--json")
-        self.assertEqual(done.returncode, 0, done)
-        return json.loads(done.stdout)
-
-    def test_economics_prints_what_scripts_rely_on(self):
-        own = self.ok("economics", "--model", "llama-3-70b", *self.REQUEST)
-        self.assertAlmostEqual(own["attention_flops_saved_ratio"], 0.64, places=3)
-        self.assertAlmostEqual(own["saving_ratio"], 1 - own["cost"] / own["cost_without_cache"], places=4)
-        self.assertNotIn("per_day", own)
-        pro = self.ok("economics", "--model", "deepseek-v4-pro", "--provider", "deepseek", "--requests-per-day", 100, *self.REQUEST)
-        self.assertEqual((pro["break_even_reuses"], pro["currency"]), (1, "USD"))
-        self.assertAlmostEqual(pro["cost_without_cache"], (10000 * 0.66 + 500 * 1.98) / 1e6, places=8)
-        self.assertAlmostEqual(pro["per_day"]["saved"], pro["per_day"]["cost_without_cache"] - pro["per_day"]["cost"], places=6)
-        never = self.ok("economics", "--model", "llama-3-8b", "--provider", "mistral", "--read", 1, *self.REQUEST)
-        self.assertIsNone(never["break_even_reuses"])
-        self.assertIn("never pays", run("calc", "economics", "--model", "llama-3-8b", "--provider", "mistral", "--read", 1, *self.REQUEST).stdout)
-        listed = self.ok("economics", "--list")
-        self.assertTrue(all(p["source"] and p["date"] for p in listed["providers"]))
-
-    def test_economics_refuses_by_name(self):
-        for wrong, says in ((["--prefix", 0, "--new", 1, "--output", 1], "--prefix"), (["--prefix", 1, "--new", -3, "--output", 1], "--new"),
-                            (["--prefix", 1, "--new", 1, "--output", 10**30], "--output"), (["--prefix", 1, "--new", 1], "output is 0")):
-            self.refused("calc", "economics", "--model", "llama-3-70b", *wrong, says=[says])
-        self.refused("calc", "economics", "--model", "gpt-9", *self.REQUEST, says=["gpt-9", "llama-3-70b"])
-        self.refused("calc", "economics", "--model", "llama-3-70b", "--provider", "me", *self.REQUEST, says=["'me'", "own-gpu"])
-        self.refused("calc", "economics", *self.REQUEST, says=["--model"])
-        self.refused("calc", "economics", "--model", "llama-3-70b", "--read", 0.1, *self.REQUEST, says=["--read", "own-gpu"])
-        self.refused("calc", "sorcery", says=["calc sorcery"])
-        self.refused("calc", says=["cistern calc --help"])
-
-    def test_trace_names_broken_lines_and_goes_on(self):
-        file = self.folder / "log.jsonl"
-        good = [json.dumps(dict(timestamp=i * 10000, input_length=1024, output_length=1, hash_ids=ids)) for i, ids in enumerate(([1, 2], [1, 3], [1, 2]))]
-        file.write_text("\n".join([good[0], "{broken", good[1], good[2]]) + "\n")
-        done = run("calc", "trace", file, "--size", "50,100", "--ttl-s", "10,20", "--ram", "1G", "--nvme", "2G", "--json")
-        self.assertEqual(done.returncode, 0, done)
-        self.assertIn("line 2: ", done.stderr)
-        log = json.loads(done.stdout)
-        self.assertEqual((log["requests"], log["blocks"], log["unique_blocks"], log["broken_lines"]), (3, 6, 3, 1))
-        self.assertAlmostEqual(log["ideal_hit_ratio"], 0.5, places=5)
-        self.assertEqual([row["hit_ratio"] for row in log["ttl"]], [0.333333, 0.5])
-        self.assertEqual([row["blocks"] for row in log["curve"]], [1, 3])
-        self.assertEqual(log["curve"][1]["bytes"], 3 * 512 * 327680)
-        self.assertAlmostEqual(log["curve"][1]["hit_ratio"], 0.5, places=5)
-        self.assertGreater(log["curve"][1]["saved_usd_month"], 0)
-        self.assertAlmostEqual(log["tiers"]["hit_ratio"], 0.5, places=5)
-        self.assertIn("ideal hit ratio", run("calc", "trace", file).stdout)
-        self.refused("calc", "trace", self.folder / "none", says=["none"])
-        self.refused("calc", "trace", file, "--model", "gpt-9", says=["gpt-9"])
-        self.refused("calc", "trace", file, "--provider", "mistral", says=["mistral", "own-gpu"])
-        file.write_text("")
-        self.assertEqual(self.ok("trace", file)["ideal_hit_ratio"], 0)
 
 
 class LocalCluster(WithCluster):
@@ -340,6 +292,18 @@ class Work(WithCluster):
         self.assertIn("line 3", done.stderr)
         self.assertEqual(len(done.stderr.splitlines()), 1)
 
+    def test_a_file_without_a_request_is_refused(self):
+        self.up("--nodes", 1, "--ram", "64M")
+        file = self.folder / "poem.txt"
+        file.write_text("no request\nnor this\n")
+        for flags in ((), ("--layout", "qwen3-next", "--scale", "64"), ("--layout", "qwen3-next", "--dry-run")):
+            done = run("replay", file, *flags, "--json", env=self.env)
+            self.assertEqual(done.returncode, 2, done)
+            self.assertIn("none of its lines (2) is a request", json.loads(done.stdout)["error"])
+            self.assertEqual(run("replay", file, *flags, env=self.env).stdout, "")
+        file.write_text("")
+        self.assertEqual(self.ok("replay", file)["requests"], 0)
+
     def test_status_falls_back_to_the_last_heartbeat_and_is_quick(self):
         stopped = self.up("--nodes", 2, "--ram", "64M")["nodes"][0]["pid"]
         end = time.monotonic() + PATIENCE
@@ -379,6 +343,8 @@ class Work(WithCluster):
             self.assertEqual(got["failed_ops"], 0)
             self.assertGreater(got["items_per_s"], 0)
             self.assertGreater(got["us"]["p99"], 0)
+            table = run("bench", op, *flags, "--seconds", "0.05", "--no-spin", env=self.env).stdout
+            self.assertEqual("GB/s" in table, op != "lookup", table)
             if limit:
                 self.assertAlmostEqual(got["gbps"] / got["limit"]["gbps"], got["ratio"], places=3)
                 self.assertGreater(got["cpu_s_per_gb"], 0)

@@ -47,7 +47,7 @@ struct ClientOptions {
   // This host's address on the fabric: nodes that have one too are then reached by UCX, unless they are on
   // this host. Empty: no fabric, except with transport "ucx", which then goes as routed.
   std::string fabric;
-  std::string fabric_transports;  // UCX's transports, as in "rc,ud"; empty: all but shared memory.
+  std::string fabric_transports;  // UCX's, as in "\rc_verbs"; empty: all but shared memory and UD.
   std::string fabric_devices;     // UCX's devices, as in "mlx5_0:1"; empty: all.
   bool require_rdma = false;      // Connect fails without an RDMA device.
   std::string tenant;             // Empty: "default"
