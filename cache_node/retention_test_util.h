@@ -39,7 +39,9 @@ class NodeShardRetention : public ::testing::Test {
     options.log.log = [this](bool warn, const std::string& line) {
       if (warn) warnings.push_back(line);
     };
-    auto tier = DiskTier::Open(options, std::make_unique<MemoryDisk>(files, random),
+    auto disk = std::make_unique<MemoryDisk>(files, random);
+    memory_disk = disk.get();
+    auto tier = DiskTier::Open(options, std::move(disk),
                                std::make_unique<Manifest>(MakeMemoryManifest(values), values, false),
                                world->clock, 5);
     CISTERN_CHECK(tier.ok());
@@ -54,8 +56,10 @@ class NodeShardRetention : public ::testing::Test {
   void Settle() {
     for (int i = 0; i < 20'000; ++i) {
       Turn();
+      const DiskTier& tier = *world->shard->disk();
       const DiskLog& log = world->shard->disk()->log();
-      if (!log.recovering() && log.writer().appended() == log.writer().ended()) return;
+      if (!log.recovering() && tier.waiting_bytes() == 0 && log.writer().appended() == log.writer().ended())
+        return;
     }
     CISTERN_CHECK(false);
   }
@@ -122,6 +126,7 @@ class NodeShardRetention : public ::testing::Test {
   Random random{20261130};
   std::shared_ptr<MemoryFiles> files = std::make_shared<MemoryFiles>();
   ManifestValues values;
+  MemoryDisk* memory_disk = nullptr;
   std::vector<std::string> warnings;  // Since the start.
   int64_t unix_now = 1'800'000'000;
   std::unique_ptr<ShardWorld> world;

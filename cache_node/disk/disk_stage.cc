@@ -76,7 +76,7 @@ void DiskTier::QueueReads(std::vector<WantKey> wants) {
 // What a planned read is still good for. Parts that are in memory yet, not durable, come from there; reclaim
 // may have moved parts, which are read elsewhere, or dropped them.
 bool DiskTier::StillThere(ReadOp& op) {
-  std::vector<WantKey> here, moved;
+  std::vector<WantKey> here, moved, in_memory;
   for (const WantKey& key : op.parts) {
     WantedPart& want = wants_.find(key)->second;
     const DiskEntry* now = log_->Find(key.hash, PartCoord::Unpack(key.coord));
@@ -86,15 +86,14 @@ bool DiskTier::StillThere(ReadOp& op) {
     }
     const bool same = SamePlace(*now, want.place);
     want.place = *now;
-    if (const std::byte* bytes = log_->Peek(now->extent, BeginOf(*now), EndOf(*now) - BeginOf(*now))) {
-      SlotId slot = kNoSlot;
-      Land(key, want, bytes, slot);
-      EndWant(key, slot);
+    if (log_->Peek(now->extent, BeginOf(*now), EndOf(*now) - BeginOf(*now)) != nullptr) {
+      in_memory.push_back(key);
     } else {
       (same ? here : moved).push_back(key);
     }
   }
   op.parts = std::move(here);
+  if (!in_memory.empty()) landings_.push_back({.op = {.parts = std::move(in_memory)}});
   if (!moved.empty()) QueueReads(std::move(moved));
   return !op.parts.empty();
 }
@@ -109,33 +108,90 @@ void DiskTier::PumpReads() {
     ++counters_.stage_reads;
     const uint32_t bytes = op.end - op.begin;
     const uint32_t extent = op.extent, begin = op.begin;
-    log_->Read(extent, begin, buffer, bytes, [this, buffer, op = std::move(op)](int error) {
-      Landed(op, buffer, error);
-      buffers_.push_back(buffer);
+    log_->Read(extent, begin, buffer, bytes, [this, buffer, op = std::move(op)](int error) mutable {
+      Landed(std::move(op), buffer, error);
     });
   }
 }
 
-void DiskTier::Landed(const ReadOp& op, const std::byte* bytes, int error) {
+void DiskTier::Landed(ReadOp op, std::byte* buffer, int error) {
+  if (error == 0) return landings_.push_back({.op = std::move(op), .buffer = buffer});
   for (const WantKey& key : op.parts) {
-    WantedPart& want = wants_.find(key)->second;
-    SlotId slot = kNoSlot;
-    if (error != 0) {
-      log_->Forget(key.hash, PartCoord::Unpack(key.coord), want.place, DiskLog::Why::kReadError);
-    } else {
-      Land(key, want, bytes + (BeginOf(want.place) - op.begin), slot);
-    }
-    EndWant(key, slot);
+    log_->Forget(key.hash, PartCoord::Unpack(key.coord), wants_.find(key)->second.place,
+                 DiskLog::Why::kReadError);
+    EndWant(key, kNoSlot);
   }
+  buffers_.push_back(buffer);
 }
 
-// One part out of its record into RAM; kOk with the slot that has it. Nothing is believed that the record
-// does not say itself (F06, F37).
-PartResult DiskTier::Land(const WantKey& key, WantedPart& want, const std::byte* record, SlotId& slot) {
+// Copies up to so many bytes of what has landed into RAM, in turns, so that hits do not wait for it; a part
+// may take several. A record's header page counts like a part's bytes.
+uint64_t DiskTier::LandOn(uint64_t bytes_max) {
+  uint64_t left = bytes_max;
+  while (!landings_.empty() && left > 0) {
+    Landing& landing = landings_.front();
+    if (landing.next == landing.op.parts.size()) {
+      if (landing.buffer != nullptr) buffers_.push_back(landing.buffer);
+      landings_.pop_front();
+      PumpReads();
+      continue;
+    }
+    const WantKey key = landing.op.parts[landing.next];
+    const std::byte* record = RecordAt(landing, key);
+    if (record == nullptr) {
+      GiveUpArriving();
+      ++landing.next;
+      continue;
+    }
+    if (!arriving_.has_value()) {
+      left -= std::min<uint64_t>(left, kPageBytes);
+      SlotId slot = kNoSlot;
+      if (!Arrive(key, record, slot)) {
+        ++landing.next;
+        EndWant(key, slot);
+      }
+      continue;
+    }
+    Arriving& part = *arriving_;
+    const auto now = static_cast<uint32_t>(std::min<uint64_t>(part.length - part.copied, left));
+    part.copied_crc =
+        CopyCrc32c(ram_->data(part.slot) + part.copied, record + part.at + part.copied, now, part.copied_crc);
+    part.copied += now;
+    left -= now;
+    if (part.copied < part.length) break;
+    ++landing.next;
+    EndWant(key, Arrived(key));
+  }
+  return bytes_max - left;
+}
+
+// Where the record of a part lies; null: nowhere any more, and its want has ended, or is read from the disk.
+const std::byte* DiskTier::RecordAt(const Landing& landing, const WantKey& key) {
+  WantedPart& want = wants_.find(key)->second;
+  if (landing.buffer != nullptr) return landing.buffer + (BeginOf(want.place) - landing.op.begin);
+  // The log's memory is good for one turn only.
+  const DiskEntry* now = log_->Find(key.hash, PartCoord::Unpack(key.coord));
+  if (now == nullptr) {
+    EndWant(key, kNoSlot);
+    return nullptr;
+  }
+  const std::byte* bytes = SamePlace(*now, want.place)
+                               ? log_->Peek(now->extent, BeginOf(*now), EndOf(*now) - BeginOf(*now))
+                               : nullptr;
+  if (bytes != nullptr) return bytes;
+  want.place = *now;
+  QueueReads({key});
+  return nullptr;
+}
+
+// Begins to take one part out of its record. False: it has ended, and `slot` is the one in RAM that has it,
+// if any. Nothing is believed that the record does not say itself (F06, F37).
+bool DiskTier::Arrive(const WantKey& key, const std::byte* record, SlotId& slot) {
+  const WantedPart& want = wants_.find(key)->second;
   const PartCoord coord = PartCoord::Unpack(key.coord);
-  slot = ram_->Find(want.block.hash, coord);
-  if (slot != kNoSlot) return PartResult::kOk;                           // A writer was faster.
-  if (log_->Find(key.hash, coord) == nullptr) return PartResult::kMiss;  // Dropped meanwhile (F04).
+  slot = ram_->Find(key.hash, coord);
+  if (slot != kNoSlot) return false;                         // A writer was faster.
+  if (log_->Find(key.hash, coord) == nullptr) return false;  // Dropped meanwhile (F04).
   const absl::StatusOr<RecordHeader> header = DecodeRecordHeader(record);
   const uint32_t at = want.place.data_at - BeginOf(want.place) - kPageBytes;
   const RecordHeader::Part* part = nullptr;
@@ -148,33 +204,50 @@ PartResult DiskTier::Land(const WantKey& key, WantedPart& want, const std::byte*
   }
   if (part == nullptr) {
     log_->Forget(key.hash, coord, want.place, DiskLog::Why::kHeader);
-    return PartResult::kCorrupt;
+    return false;
   }
-  const uint32_t tick = RamTier::TickOf(clock_.Now());
   HolderId holder = 0;
-  if (!HolderFor(key.hash, header->retention, holder)) return PartResult::kMiss;  // Its time has ended.
-  if (const PartResult reserved = ram_->Reserve(part->length, tick, slot, holder);
-      reserved != PartResult::kOk) {
-    slot = kNoSlot;
-    return reserved;
-  }
-  if (CopyCrc32c(ram_->data(slot), record + kPageBytes + at, part->length) != part->crc) {
-    ram_->Abandon(slot);
-    slot = kNoSlot;
+  if (!HolderFor(key.hash, header->retention, holder)) return false;  // Its time has ended.
+  SlotId reserved = kNoSlot;
+  if (ram_->Reserve(part->length, RamTier::TickOf(clock_.Now()), reserved, holder) != PartResult::kOk)
+    return false;
+  arriving_ = Arriving{.slot = reserved,
+                       .holder = holder,
+                       .at = kPageBytes + at,
+                       .length = part->length,
+                       .crc = part->crc,
+                       .depth = header->depth,
+                       .tail = header->tail};
+  return true;
+}
+
+// All bytes of it are copied: the slot in RAM that has the part now, if any.
+SlotId DiskTier::Arrived(const WantKey& key) {
+  const Arriving part = *std::exchange(arriving_, std::nullopt);
+  const WantedPart& want = wants_.find(key)->second;
+  const PartCoord coord = PartCoord::Unpack(key.coord);
+  if (part.copied_crc != part.crc) {
+    ram_->Abandon(part.slot);
     log_->Forget(key.hash, coord, want.place, DiskLog::Why::kPayload);
-    return PartResult::kCorrupt;
+    return kNoSlot;
   }
-  const PartResult published = ram_->Publish(slot, {.block = want.block, .coord = coord}, want.layout,
-                                             part->length, part->crc, header->depth, tick, 0, header->tail);
-  if (published != PartResult::kOk) {
-    slot = kNoSlot;
-    return published;
-  }
-  if (holder != 0) SetEnd(slot, tick);
+  if (log_->Find(key.hash, coord) == nullptr) return ram_->Abandon(part.slot), kNoSlot;  // Dropped (F04).
+  const uint32_t tick = RamTier::TickOf(clock_.Now());
+  const PartResult published = ram_->Publish(part.slot, {.block = want.block, .coord = coord}, want.layout,
+                                             part.length, part.crc, part.depth, tick, 0, part.tail);
+  // It has freed the slot. A writer may have been faster.
+  if (published != PartResult::kOk)
+    return published == PartResult::kExists ? ram_->Find(key.hash, coord) : kNoSlot;
+  if (part.holder != 0) SetEnd(part.slot, tick);
   ++counters_.staged_parts;
-  counters_.staged_bytes += part->length;
+  counters_.staged_bytes += part.length;
   log_->Used(key.hash, coord);
-  return PartResult::kOk;
+  return part.slot;
+}
+
+void DiskTier::GiveUpArriving() {
+  if (arriving_.has_value()) ram_->Abandon(arriving_->slot);
+  arriving_.reset();
 }
 
 void DiskTier::EndWant(const WantKey& key, SlotId slot) {

@@ -250,17 +250,22 @@ void DiskTier::Evicting(absl::Span<const SlotId> slots) {
 
 bool DiskTier::Poll() {
   bool any = log_->Poll();
+  PumpReads();
+  // Where there is something to copy in both directions, each has half of a turn.
+  const bool both = !waiting_.empty() && !blocked_;
+  const size_t lands = landings_.size();
+  const uint64_t landed = LandOn(both ? kDiskCopyBytesPerTurn / 2 : kDiskCopyBytesPerTurn);
+  any |= landed > 0 || landings_.size() != lands;
   if (!waiting_.empty()) {
     const size_t before = waiting_.size();
-    any |= DrainWaiting(kStoreBytesPerTurn) > 0 || waiting_.size() != before;
+    any |= DrainWaiting(kDiskCopyBytesPerTurn - landed) > 0 || waiting_.size() != before;
   }
   SweepExpired();
-  PumpReads();
   return any || !ready_.empty();
 }
 
 Nanos DiskTier::NextWake() const {
-  if (!ready_.empty()) return 0;
+  if (!ready_.empty() || !landings_.empty()) return 0;
   // Room in the log comes with the end of a write, which wakes; or with time, where reclaim is behind.
   const Nanos waiting = waiting_.empty() ? kNever : blocked_ ? clock_.Now() + kMillisecond : 0;
   return std::min(log_->NextWake(), waiting);
@@ -271,6 +276,7 @@ void DiskTier::Stop(Nanos patience) {
   while (!waiting_.empty() && clock_.Now() < until && !log_->degraded()) Poll();
   log_->EndCopy();
   copying_.reset();
+  GiveUpArriving();
   counters_.offload_dropped_parts += waiting_.size();
   counters_.dropped_backlog += waiting_.size();
   TakeWaiting(waiting_.size());

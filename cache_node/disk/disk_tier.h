@@ -19,9 +19,9 @@ inline constexpr uint32_t kReadBuffers = DiskLog::kReadMemoryBytes / kRecordByte
 inline constexpr uint32_t kStageReadBytes = 1u << 20;  // Neighbours on disk are read together up to this.
 inline constexpr uint32_t kStageGroupsMax = 1024;
 inline constexpr size_t kStageWantsMax = 262144;
-// Copied into the log; a hit waits so long. Parts are cut for it: at 1 MiB a turn a hit's p99 beside a busy
-// disk was 360 us.
-inline constexpr uint64_t kStoreBytesPerTurn = 128u << 10;
+// Copied into the log and out of it, together; a hit waits so long. Parts are cut for it: at 1 MiB a turn a
+// hit's p99 beside a busy disk was 360 us.
+inline constexpr uint64_t kDiskCopyBytesPerTurn = 128u << 10;
 inline constexpr uint64_t kBacklogBytesMax = 64u << 20;  // Of parts that wait in RAM for room in the log.
 
 struct DiskTierOptions {
@@ -148,6 +148,21 @@ class DiskTier {
     uint32_t begin = 0, end = 0;
     std::vector<WantKey> parts;
   };
+  // What a read has brought; without a buffer, what the log still had in memory. Goes into RAM part by part.
+  struct Landing {
+    ReadOp op;
+    std::byte* buffer = nullptr;
+    size_t next = 0;  // Of op.parts.
+  };
+  // The part of the first landing that is being copied, as its record describes it.
+  struct Arriving {
+    SlotId slot = kNoSlot;  // Reserved.
+    HolderId holder = 0;
+    uint32_t at = 0;  // In the record.
+    uint32_t length = 0, crc = 0, depth = 0;
+    TailMark tail;
+    uint32_t copied = 0, copied_crc = 0;
+  };
 
   DiskTier(DiskTierOptions options, std::unique_ptr<Disk> disk, std::unique_ptr<Manifest> manifest,
            Clock& clock, uint64_t seed);
@@ -183,8 +198,12 @@ class DiskTier {
   void QueueReads(std::vector<WantKey> wants);
   void PumpReads();
   bool StillThere(ReadOp& op);
-  void Landed(const ReadOp& op, const std::byte* bytes, int error);
-  PartResult Land(const WantKey& key, WantedPart& want, const std::byte* record, SlotId& slot);
+  void Landed(ReadOp op, std::byte* buffer, int error);
+  uint64_t LandOn(uint64_t bytes_max);
+  const std::byte* RecordAt(const Landing& landing, const WantKey& key);
+  bool Arrive(const WantKey& key, const std::byte* record, SlotId& slot);
+  SlotId Arrived(const WantKey& key);
+  void GiveUpArriving();
   void EndWant(const WantKey& key, SlotId slot);
 
   const DiskTierOptions options_;
@@ -218,6 +237,8 @@ class DiskTier {
   absl::flat_hash_map<WantKey, WantedPart> wants_;
   std::deque<ReadOp> reads_;
   std::vector<std::byte*> buffers_;  // Free ones.
+  std::deque<Landing> landings_;     // Oldest first; at most kReadBuffers have a buffer.
+  std::optional<Arriving> arriving_;
   std::deque<uint64_t> ready_;
 };
 

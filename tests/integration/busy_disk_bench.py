@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Prints the p99 of RAM hits of one node while its disk tier is idle, and while it writes at full speed; and beside
 it, as a control, what the same hits wait on a node without a disk while a writer stores as many bytes a second: that
-is what three busy processes cost on this machine.
+is what three busy processes cost on this machine. With `staged`, what they wait while another reader's parts come back
+from the disk, each time.
 
-Usage: busy_disk_bench.py BIN [SECONDS]. Not a test: figures of a machine that does nothing else.
+Usage: busy_disk_bench.py BIN [SECONDS] [staged]. Not a test: figures of a machine that does nothing else.
 """
 import json
 import pathlib
@@ -70,9 +71,57 @@ def measure(binary, seconds, disk, rate=None):
             run("down", "--dir", folder)
 
 
+def measure_staged(binary, seconds):
+    """What a reader of RAM waits alone, and beside one whose 2 GiB in turn are more than RAM holds."""
+    with tempfile.TemporaryDirectory(prefix="cistern-busy-") as folder:
+        base = [str(binary), "--json", "--router", f"127.0.0.1:{free_port()}"]
+
+        def run(*words):
+            done = subprocess.run(base + list(words), capture_output=True, text=True, timeout=120, check=True)
+            return json.loads(done.stdout)
+
+        def read():
+            words = ["bench", "read", "--size", "64K", "--batch", "1", "--data", "16M", "--no-spin", "--seconds", seconds]
+            return run(*words)
+
+        def counters():
+            return run("status")["nodes"][0]["counters"]
+
+        trace = pathlib.Path(folder) / "trace.jsonl"
+        prompts = 512
+        with trace.open("w") as out:
+            for i in range(prompts * 64):
+                ids = [4 * (i % prompts) + block for block in range(4)]
+                out.write(json.dumps({"timestamp": 0, "input_length": 2048, "output_length": 1, "hash_ids": ids}) + "\n")
+        run("up", "--dir", folder, "--nodes", "1", "--ram", "1G", "--nvme", "4G", "--detach")
+        try:
+            idle = read()["us"]
+            other = subprocess.Popen(base + ["replay", str(trace), "--bytes-per-block", "1M", "--speed", "max"],
+                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                while counters().get("nvme_staged_parts_total", 0) < prompts and other.poll() is None:
+                    pass
+                began, first = time.monotonic(), counters()
+                busy = read()
+                after, took = counters(), time.monotonic() - began
+                if other.poll() is not None:
+                    raise SystemExit("the other reader ended before the reads: no figure")
+            finally:
+                other.terminate()
+                other.wait()
+            staged = after["nvme_staged_bytes_total"] - first["nvme_staged_bytes_total"]
+            return {"idle_us": idle, "busy_us": busy["us"], "ratio_p99": busy["us"]["p99"] / idle["p99"],
+                    "busy_ops": busy["ops"], "busy_failed_ops": busy["failed_ops"], "staged_bytes_a_second": staged / took}
+        finally:
+            run("down", "--dir", folder)
+
+
 def main():
     binary = pathlib.Path(sys.argv[1]) / "cistern"
     seconds = sys.argv[2] if len(sys.argv) > 2 else "4"
+    if "staged" in sys.argv[3:]:
+        print(json.dumps(measure_staged(binary, seconds)))
+        return
     disk = measure(binary, seconds, disk=True)
     control = measure(binary, seconds, disk=False, rate=disk["put_bytes_a_second"])
     print(json.dumps({"disk": disk, "control": control,

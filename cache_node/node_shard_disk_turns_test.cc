@@ -1,0 +1,114 @@
+// What comes back from the disk is copied in turns: what may happen between them.
+#include "cache_node/retention_test_util.h"
+
+namespace cistern {
+namespace {
+
+constexpr uint32_t kLarge = 1u << 20;  // Some eight turns.
+static_assert(kLarge > 4 * kDiskCopyBytesPerTurn);
+
+class NodeShardDiskTurns : public NodeShardRetention {
+ protected:
+  NodeShardDiskTurns() {
+    StartWithDisk();
+    StoreChain();
+    Settle();
+  }
+  void StoreChain() {
+    chain = world->Chain(world->Blocks(2), kLarge);
+    CISTERN_CHECK(Store(chain) == 2);
+  }
+  RamTier& ram() { return world->shard->ram(); }
+  void DropFromRam() {
+    for (const BlockKey& block : chain.blocks) CISTERN_CHECK(ram().Drop(ram().Find(block.hash, {})));
+  }
+  // Asks for the chain and stops as soon as the first of its parts is being copied.
+  void PlanHalfway() {
+    ChainRequest plan = chain;
+    plan.plan_id = ++plan_id;
+    plan.ttl_ms = 2000;
+    world->Ask(peer, FrameType::kPlan, plan);
+    plan_request = world->last_request;
+    for (int i = 0; i < 100 && ram().writing_parts() == 0; ++i) Turn();
+    ASSERT_EQ(ram().writing_parts(), 1u);
+    ASSERT_EQ(ram().parts(), 0u);
+  }
+  uint32_t PlanHits() {
+    world->last_request = plan_request;
+    for (int i = 0; i < 100 && !world->HasReply(FrameType::kPlanReply); ++i) Turn();
+    const auto reply = world->Take<PlanReply>(FrameType::kPlanReply);
+    for (size_t i = 0; i < reply.parts.size(); ++i) {
+      EXPECT_TRUE(world->Verify(reply.parts[i], chain.blocks[i])) << i;
+      const auto bytes = ShardWorld::PartBytes(chain.blocks[i], {}, kLarge);
+      EXPECT_EQ(std::memcmp(ram().data(ram().Find(chain.blocks[i].hash, {})), bytes.data(), kLarge), 0) << i;
+    }
+    world->Release(peer, plan_id);
+    Turn();
+    EXPECT_EQ(ram().writing_parts(), 0u);
+    EXPECT_EQ(ram().leased_parts(), 0u);
+    return reply.hit_blocks;
+  }
+
+  ChainRequest chain;
+  uint64_t plan_request = 0;
+};
+
+TEST_F(NodeShardDiskTurns, OthersAreAnsweredBetweenThePiecesOfAPart) {
+  DropFromRam();
+  PlanHalfway();
+  // At most so much a turn: look-ups are answered in each of those that are left, and take one themselves.
+  const uint64_t turns = (2 * uint64_t{kLarge} / kDiskCopyBytesPerTurn - 1) / 2;
+  for (uint64_t turn = 0; turn < turns; ++turn) {
+    world->last_request = plan_request;
+    ASSERT_FALSE(world->HasReply(FrameType::kPlanReply)) << turn;
+    EXPECT_EQ(world->Lookup(peer, chain).hit_blocks, 2u);
+    Turn();
+  }
+  EXPECT_EQ(PlanHits(), 2u);
+  EXPECT_EQ(Counter("nvme_staged_parts_total"), 2u);
+}
+
+// F04: what is dropped between two pieces does not come back with the last of them.
+TEST_F(NodeShardDiskTurns, F04_WhatIsDroppedMeanwhileIsGone) {
+  DropFromRam();
+  PlanHalfway();
+  world->DropAll(peer);
+  EXPECT_EQ(PlanHits(), 0u);
+  EXPECT_EQ(ram().parts(), 0u);
+  EXPECT_EQ(Counter("nvme_staged_parts_total"), 0u);
+}
+
+TEST_F(NodeShardDiskTurns, AWriterThatIsFasterServesThePlan) {
+  DropFromRam();
+  PlanHalfway();
+  // As another writer would, whose offer came before the part was on disk.
+  const BlockKey& block = chain.blocks[1];  // The deepest was written first, and is read first.
+  const auto bytes = ShardWorld::PartBytes(block, {}, kLarge);
+  SlotId slot = kNoSlot;
+  const uint32_t tick = RamTier::TickOf(world->clock.Now());
+  ASSERT_EQ(ram().Reserve(kLarge, tick, slot), PartResult::kOk);
+  std::memcpy(ram().data(slot), bytes.data(), kLarge);
+  ASSERT_EQ(ram().Publish(slot, {.block = block, .coord = {}}, chain.layout, kLarge,
+                          Crc32c(bytes.data(), kLarge), 0, tick),
+            PartResult::kOk);
+  EXPECT_EQ(PlanHits(), 2u);
+  EXPECT_EQ(Counter("nvme_stage_failed_parts_total"), 0u);
+}
+
+// A part whose record leaves the log's memory between two pieces is read from the disk.
+TEST_F(NodeShardDiskTurns, ARecordThatLeavesMemoryMeanwhileIsReadFromDisk) {
+  DropFromRam();
+  memory_disk->faults.delay = 1;
+  StoreChain();
+  for (int i = 0; i < 100 && world->shard->disk()->waiting_bytes() > 0; ++i) Turn();
+  DropFromRam();
+  PlanHalfway();
+  EXPECT_EQ(Counter("nvme_stage_reads_total"), 0u);
+  memory_disk->faults.delay = 0;
+  EXPECT_EQ(PlanHits(), 2u);
+  EXPECT_GT(Counter("nvme_stage_reads_total"), 0u);
+  EXPECT_EQ(Counter("corruption_payload_total"), 0u);
+}
+
+}  // namespace
+}  // namespace cistern
