@@ -163,23 +163,11 @@ bool HbmTier::FinishUp(const Copy& copy) {
 
 // --- down
 
-uint64_t HbmTier::OpenGroup() {
-  if (groups_.size() >= kHbmGroupsMax) return 0;
-  groups_[next_group_];
-  return next_group_++;
-}
-
 void HbmTier::Want(uint64_t group, const BlockHash& block, PartCoord coord) {
   const SlotId slot = tier_->Find(block, coord);
   if (slot == kNoSlot || !tier_->TryLease(slot)) return;
-  ++groups_[group].open;
+  groups_.Add(group);
   wanted_.emplace_back(group, slot);
-}
-
-void HbmTier::CloseGroup(uint64_t group) {
-  Group& closed = groups_[group];
-  closed.closed = true;
-  if (closed.open == 0) ready_.push_back(group);
 }
 
 void HbmTier::PumpDown() {
@@ -230,20 +218,8 @@ SlotId HbmTier::FinishDown(const Copy& copy) {
 }
 
 void HbmTier::EndWant(uint64_t id, SlotId ram_slot) {
-  Group& group = groups_[id];
   if (ram_slot == kNoSlot) ++counters_.stage_failed_parts;
-  if (ram_slot != kNoSlot && ram_->TryLease(ram_slot)) group.held.push_back(ram_slot);
-  if (--group.open == 0 && group.closed) ready_.push_back(id);
-}
-
-bool HbmTier::TakeReady(uint64_t& group, std::vector<SlotId>& held) {
-  if (ready_.empty()) return false;
-  group = ready_.front();
-  ready_.pop_front();
-  const auto it = groups_.find(group);
-  held = std::move(it->second.held);
-  groups_.erase(it);
-  return true;
+  groups_.End(id, ram_slot != kNoSlot && ram_->TryLease(ram_slot) ? ram_slot : kNoSlot);
 }
 
 // The device makes room: the last chance for a part that neither RAM nor the disk has.
@@ -304,11 +280,11 @@ bool HbmTier::Poll() {
   }
   PumpDown();
   PumpUp();
-  return any || !ready_.empty();
+  return any || groups_.HasReady();
 }
 
 Nanos HbmTier::NextWake() const {
-  if (!ready_.empty() || !copies_.empty() || !wanted_.empty()) return 0;
+  if (groups_.HasReady() || !copies_.empty() || !wanted_.empty()) return 0;
   return promotions_.empty() ? kNever : clock_.Now() + kMillisecond;
 }
 

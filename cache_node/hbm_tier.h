@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "cache_node/node_counters.h"
 #include "cache_node/ram_tier.h"
+#include "cache_node/wait_groups.h"
 #include "core/arena.h"
 #include "core/clock.h"
 #include "core/node_stats.h"
@@ -71,11 +72,11 @@ class HbmTier {
   void Used(SlotId ram_slot);
 
   // --- staging, as in DiskTier.
-  uint64_t OpenGroup();  // 0: kHbmGroupsMax are open.
+  uint64_t OpenGroup() { return groups_.Open(); }  // 0: kHbmGroupsMax are open.
   void Want(uint64_t group, const BlockHash& block, PartCoord coord);
-  void Hold(uint64_t group, SlotId ram_slot) { groups_[group].held.push_back(ram_slot); }
-  void CloseGroup(uint64_t group);
-  bool TakeReady(uint64_t& group, std::vector<SlotId>& held);
+  void Hold(uint64_t group, SlotId ram_slot) { groups_.Hold(group, ram_slot); }
+  void CloseGroup(uint64_t group) { groups_.Close(group); }
+  bool TakeReady(uint64_t& group, std::vector<SlotId>& held) { return groups_.TakeReady(group, held); }
 
   uint64_t DropBlocks(absl::Span<const BlockHash> blocks) { return tier_->DropBlocks(blocks).parts; }
   uint64_t DropAll() { return tier_->DropAll().parts; }
@@ -94,11 +95,6 @@ class HbmTier {
     SlotId ram = kNoSlot;  // Up: leased. Down: reserved.
     SlotId hbm = kNoSlot;  // Up: reserved. Down: leased.
     uint64_t group = 0;    // Down.
-  };
-  struct Group {
-    uint32_t open = 0;
-    bool closed = false;
-    std::vector<SlotId> held;
   };
 
   HbmTier(HbmTierOptions options, std::unique_ptr<DeviceArena> device, Clock& clock, MemoryRegion region);
@@ -141,9 +137,7 @@ class HbmTier {
   absl::flat_hash_map<uint64_t, Copy> copies_;      // By the device's number.
   std::vector<DeviceCopyDone> done_;
   std::vector<std::byte> check_;  // What is read back.
-  uint64_t next_group_ = 1;
-  absl::flat_hash_map<uint64_t, Group> groups_;
-  std::deque<uint64_t> ready_;
+  WaitGroups groups_{kHbmGroupsMax};
   double budget_bytes_ = 0;
   Nanos budget_at_ = 0;
 };

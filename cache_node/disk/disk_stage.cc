@@ -17,37 +17,32 @@ bool SamePlace(const DiskEntry& a, const DiskEntry& b) {
 
 }  // namespace
 
-uint64_t DiskTier::OpenGroup() {
-  if (groups_.size() >= kStageGroupsMax) return 0;
-  groups_[next_group_];
-  return next_group_++;
-}
-
 void DiskTier::Want(uint64_t group, const BlockKey& block, PartCoord coord, const LayoutId& layout,
                     uint32_t part_bytes) {
   const DiskEntry* place = log_->Find(block.hash, coord);
   if (place == nullptr || wants_.size() >= kStageWantsMax) return;
   const WantKey key{block.hash, coord.Packed()};
   WantedPart& want = wants_[key];
-  Group& asker = groups_[group];
   if (want.groups.empty()) {
     want.block = block;
     want.layout = layout;
     want.part_bytes = part_bytes;
     want.place = *place;
-    asker.fresh.push_back(key);
+    fresh_[group].push_back(key);
   } else if (want.groups.back() == group) {
     return;  // Asked for twice in one plan.
   }
   want.groups.push_back(group);
-  ++asker.open;
+  groups_.Add(group);
 }
 
 void DiskTier::CloseGroup(uint64_t group) {
-  Group& closed = groups_[group];
-  closed.closed = true;
-  QueueReads(std::move(closed.fresh));
-  if (closed.open == 0) ready_.push_back(group);
+  if (const auto fresh = fresh_.find(group); fresh != fresh_.end()) {
+    std::vector<WantKey> wants = std::move(fresh->second);
+    fresh_.erase(fresh);
+    QueueReads(std::move(wants));
+  }
+  groups_.Close(group);
   PumpReads();
 }
 
@@ -255,21 +250,7 @@ void DiskTier::EndWant(const WantKey& key, SlotId slot) {
   const std::vector<uint64_t> groups = std::move(it->second.groups);
   wants_.erase(it);
   if (slot == kNoSlot) ++counters_.stage_failed_parts;
-  for (const uint64_t id : groups) {
-    Group& group = groups_[id];
-    if (slot != kNoSlot && ram_->TryLease(slot)) group.held.push_back(slot);
-    if (--group.open == 0 && group.closed) ready_.push_back(id);
-  }
-}
-
-bool DiskTier::TakeReady(uint64_t& group, std::vector<SlotId>& held) {
-  if (ready_.empty()) return false;
-  group = ready_.front();
-  ready_.pop_front();
-  const auto it = groups_.find(group);
-  held = std::move(it->second.held);
-  groups_.erase(it);
-  return true;
+  for (const uint64_t id : groups) groups_.End(id, slot != kNoSlot && ram_->TryLease(slot) ? slot : kNoSlot);
 }
 
 }  // namespace cistern

@@ -261,11 +261,11 @@ bool DiskTier::Poll() {
     any |= DrainWaiting(kDiskCopyBytesPerTurn - landed) > 0 || waiting_.size() != before;
   }
   SweepExpired();
-  return any || !ready_.empty();
+  return any || groups_.HasReady();
 }
 
 Nanos DiskTier::NextWake() const {
-  if (!ready_.empty() || !landings_.empty()) return 0;
+  if (groups_.HasReady() || !landings_.empty()) return 0;
   // Room in the log comes with the end of a write, which wakes; or with time, where reclaim is behind.
   const Nanos waiting = waiting_.empty() ? kNever : blocked_ ? clock_.Now() + kMillisecond : 0;
   return std::min(log_->NextWake(), waiting);

@@ -11,6 +11,7 @@
 #include "cache_node/disk/disk_log.h"
 #include "cache_node/disk/retention_book.h"
 #include "cache_node/ram_tier.h"
+#include "cache_node/wait_groups.h"
 #include "core/node_stats.h"
 
 namespace cistern {
@@ -81,16 +82,16 @@ class DiskTier {
 
   // --- staging
   // A group of parts that one plan waits for; 0: kStageGroupsMax groups are open.
-  uint64_t OpenGroup();
+  uint64_t OpenGroup() { return groups_.Open(); }
   // The part is Judge'd kOk.
   void Want(uint64_t group, const BlockKey& block, PartCoord coord, const LayoutId& layout,
             uint32_t part_bytes);
   // A leased slot that the group keeps until it is taken.
-  void Hold(uint64_t group, SlotId slot) { groups_[group].held.push_back(slot); }
+  void Hold(uint64_t group, SlotId slot) { groups_.Hold(group, slot); }
   // No more parts: reads begin.
   void CloseGroup(uint64_t group);
   // A group whose parts are all in RAM, or have failed. Its held slots are leased, now for the caller.
-  bool TakeReady(uint64_t& group, std::vector<SlotId>& held);
+  bool TakeReady(uint64_t& group, std::vector<SlotId>& held) { return groups_.TakeReady(group, held); }
 
   // --- retention
   // A part with a time to live was used in RAM.
@@ -136,12 +137,6 @@ class DiskTier {
     uint32_t part_bytes = 0;
     DiskEntry place;
     std::vector<uint64_t> groups;
-  };
-  struct Group {
-    uint32_t open = 0;
-    bool closed = false;
-    std::vector<SlotId> held;
-    std::vector<WantKey> fresh;  // First wanted by this group.
   };
   struct ReadOp {
     uint32_t extent = 0;
@@ -232,14 +227,13 @@ class DiskTier {
   Nanos budget_at_ = 0;
   bool stopping_ = false;
 
-  uint64_t next_group_ = 1;
-  absl::flat_hash_map<uint64_t, Group> groups_;
+  WaitGroups groups_{kStageGroupsMax};
+  absl::flat_hash_map<uint64_t, std::vector<WantKey>> fresh_;  // First wanted by a group that is not closed.
   absl::flat_hash_map<WantKey, WantedPart> wants_;
   std::deque<ReadOp> reads_;
   std::vector<std::byte*> buffers_;  // Free ones.
   std::deque<Landing> landings_;     // Oldest first; at most kReadBuffers have a buffer.
   std::optional<Arriving> arriving_;
-  std::deque<uint64_t> ready_;
 };
 
 }  // namespace cistern
