@@ -166,7 +166,7 @@ class NodeShard final : public TransportHandler {
   enum class Resuming : uint8_t { kNo, kFromHbm, kYes };
   bool HasTiersBelow() const { return disk_ != nullptr || hbm_ != nullptr; }
   uint32_t BlocksBelow(const ChainRequest& request, uint32_t from, PartResult& stopped_by);
-  bool StageFirst(PeerId peer, const InFrame& frame, uint32_t in_ram);
+  bool StageFirst(PeerId peer, const InFrame& frame, uint32_t in_ram, uint32_t below);
   bool TakesParts(const InFrame& frame) const;
   void StageBlock(uint64_t group, uint32_t block);
   bool HoldOffer(PeerId peer, const InFrame& frame);
@@ -174,7 +174,7 @@ class NodeShard final : public TransportHandler {
   void Resume(const WaitingFrame& waiting, FrameType type, Resuming how);
   Nanos DiskWake() const;
   // node_shard_hbm.cc
-  bool StageFromHbm(PeerId peer, const InFrame& frame, uint32_t in_ram);
+  bool StageFromHbm(PeerId peer, const InFrame& frame, uint32_t in_ram, uint32_t below);
   bool PollHbm();
   Nanos HbmWake() const;
 

@@ -54,17 +54,15 @@ bool NodeShard::TakesParts(const InFrame& frame) const {
 
 // Brings what a plan lacks in RAM, and the disk has, into RAM; the plan is answered after that, or, where the
 // asker takes an answer in parts, as soon as there is a first one: it reads that while the disk is read on.
-// False: the plan is not to wait.
-bool NodeShard::StageFirst(PeerId peer, const InFrame& frame, uint32_t in_ram) {
-  PartResult why = PartResult::kOk;
-  const uint32_t more = BlocksBelow(chain_, in_ram, why);
-  if (more == 0) return false;
+// False: the plan is not to wait. below: blocks behind those in RAM, as of BlocksBelow.
+bool NodeShard::StageFirst(PeerId peer, const InFrame& frame, uint32_t in_ram, uint32_t below) {
+  if (disk_ == nullptr || resuming_ == Resuming::kYes || below == 0) return false;
   const uint64_t block_bytes = std::max<uint64_t>(1, chain_.BlockBytes());
   const auto blocks_of = [&](uint64_t bytes) {
-    return static_cast<uint32_t>(std::clamp<uint64_t>(bytes / block_bytes, 1, more));
+    return static_cast<uint32_t>(std::clamp<uint64_t>(bytes / block_bytes, 1, below));
   };
   const bool in_parts = TakesParts(frame);
-  const uint32_t waits = !in_parts ? more : in_ram > 0 ? 0 : blocks_of(kFirstPartBytes);
+  const uint32_t waits = !in_parts ? below : in_ram > 0 ? 0 : blocks_of(kFirstPartBytes);
   if (waits > 0) {
     const uint64_t group = disk_->OpenGroup();
     if (group == 0) return false;  // kStageGroupsMax plans wait: the hit is as long as RAM makes it.
@@ -75,7 +73,7 @@ bool NodeShard::StageFirst(PeerId peer, const InFrame& frame, uint32_t in_ram) {
     disk_->CloseGroup(group);
   }
   // What the asker will come for next.
-  const uint32_t ahead = std::min(more - waits, blocks_of(ram_.capacity_bytes() / kReadAheadShare));
+  const uint32_t ahead = std::min(below - waits, blocks_of(ram_.capacity_bytes() / kReadAheadShare));
   const uint64_t group = ahead == 0 ? 0 : disk_->OpenGroup();
   if (group == 0) return waits > 0;
   for (uint32_t block = 0; block < ahead; ++block) StageBlock(group, in_ram + waits + block);

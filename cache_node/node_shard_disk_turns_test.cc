@@ -95,6 +95,18 @@ TEST_F(NodeShardDiskTurns, AWriterThatIsFasterServesThePlan) {
   EXPECT_EQ(Counter("nvme_stage_failed_parts_total"), 0u);
 }
 
+// F01: a plan looks once at what the tiers below have, as the count of what it refuses shows.
+TEST_F(NodeShardDiskTurns, F01_APlanJudgesWhatIsBelowOnce) {
+  CISTERN_CHECK(ram().Drop(ram().Find(chain.blocks[1].hash, {})));
+  ChainRequest plan = chain;
+  plan.blocks[1].fingerprint ^= 1;
+  plan.plan_id = ++plan_id;
+  plan.ttl_ms = 2000;
+  world->Ask(peer, FrameType::kPlan, plan, kFlagInParts);
+  EXPECT_EQ(world->Take<PlanReply>(FrameType::kPlanReply).hit_blocks, 1u);
+  EXPECT_EQ(Counter("nvme_collisions_rejected_total"), 1u);
+}
+
 // A part whose record leaves the log's memory between two pieces is read from the disk.
 TEST_F(NodeShardDiskTurns, ARecordThatLeavesMemoryMeanwhileIsReadFromDisk) {
   DropFromRam();

@@ -1,5 +1,6 @@
 // The HBM tier of a shard: what plans wait for from the device.
 #include <utility>
+#include <vector>
 
 #include "cache_node/disk/disk_tier.h"
 #include "cache_node/hbm_tier.h"
@@ -13,31 +14,29 @@ void NodeShard::AttachHbm(std::unique_ptr<HbmTier> hbm) {
 }
 
 // Brings what a plan lacks in RAM, and HBM has, into RAM: readers without the device read there. What is on
-// disk alone is brought after that. False: HBM has nothing of it.
-bool NodeShard::StageFromHbm(PeerId peer, const InFrame& frame, uint32_t in_ram) {
-  PartResult why = PartResult::kOk;
-  const uint32_t blocks = in_ram + BlocksBelow(chain_, in_ram, why);
-  const auto on_device = [this](uint32_t block, size_t c) {
-    const BlockKey& key = chain_.blocks[block];
-    return ram_.Find(key.hash, chain_.coords[c]) == kNoSlot &&
-           hbm_->Judge(key, chain_.coords[c], chain_.layout, chain_.BytesOf(c)) == PartResult::kOk;
-  };
-  bool any = false;
-  for (uint32_t block = in_ram; block < blocks && !any; ++block) {
-    for (size_t c = 0; c < chain_.coords.size() && !any; ++c) any = on_device(block, c);
-  }
-  const uint64_t group = any ? hbm_->OpenGroup() : 0;
-  if (group == 0) return false;  // Or kHbmGroupsMax plans wait: the hit is as long as RAM makes it.
-  for (uint32_t block = 0; block < blocks; ++block) {
+// disk alone is brought after that. False: HBM has nothing of it. slots_ are the parts of the blocks in RAM,
+// below the blocks behind them, as of BlocksBelow.
+bool NodeShard::StageFromHbm(PeerId peer, const InFrame& frame, uint32_t in_ram, uint32_t below) {
+  if (hbm_ == nullptr || resuming_ != Resuming::kNo) return false;
+  std::vector<SlotId> here = slots_;  // Kept, so that they are still there when the rest is.
+  std::vector<std::pair<uint32_t, PartCoord>> on_device;
+  for (uint32_t block = in_ram; block < in_ram + below; ++block) {
     for (size_t c = 0; c < chain_.coords.size(); ++c) {
-      const SlotId slot = ram_.Find(chain_.blocks[block].hash, chain_.coords[c]);
-      if (slot != kNoSlot) {
-        if (ram_.TryLease(slot)) hbm_->Hold(group, slot);  // So that it is still there when the rest is.
-      } else if (on_device(block, c)) {
-        hbm_->Want(group, chain_.blocks[block].hash, chain_.coords[c]);
+      const BlockKey& key = chain_.blocks[block];
+      const PartCoord coord = chain_.coords[c];
+      if (const SlotId slot = ram_.Find(key.hash, coord); slot != kNoSlot) {
+        here.push_back(slot);
+      } else if (hbm_->Judge(key, coord, chain_.layout, chain_.BytesOf(c)) == PartResult::kOk) {
+        on_device.emplace_back(block, coord);
       }
     }
   }
+  const uint64_t group = on_device.empty() ? 0 : hbm_->OpenGroup();
+  if (group == 0) return false;  // Or kHbmGroupsMax plans wait: the hit is as long as RAM makes it.
+  for (const SlotId slot : here) {
+    if (ram_.TryLease(slot)) hbm_->Hold(group, slot);
+  }
+  for (const auto& [block, coord] : on_device) hbm_->Want(group, chain_.blocks[block].hash, coord);
   waiting_for_hbm_[group] = {
       .peer = peer, .header = frame.header, .body = Bytes(frame.body.begin(), frame.body.end())};
   hbm_->CloseGroup(group);

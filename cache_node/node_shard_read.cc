@@ -144,15 +144,15 @@ void NodeShard::Plan(PeerId peer, const InFrame& frame) {
   held_.clear();
   payload_.clear();
   ScanResult scan = Scan(chain_, &slots_);
-  if (hbm_ != nullptr && resuming_ == Resuming::kNo && scan.stopped_by == PartResult::kMiss &&
-      StageFromHbm(peer, frame, scan.hit_blocks)) {
-    return;
-  }
   bool more = false;  // On its way from the disk, and the asker takes the answer in parts.
-  if (disk_ != nullptr && scan.stopped_by == PartResult::kMiss) {
-    if (resuming_ != Resuming::kYes && StageFirst(peer, frame, scan.hit_blocks)) return;
+  const bool comes_again = disk_ != nullptr && TakesParts(frame) && scan.hit_blocks > 0;
+  if (HasTiersBelow() && scan.stopped_by == PartResult::kMiss &&
+      (resuming_ != Resuming::kYes || comes_again)) {
     PartResult why = PartResult::kOk;
-    more = TakesParts(frame) && scan.hit_blocks > 0 && BlocksBelow(chain_, scan.hit_blocks, why) > 0;
+    const uint32_t below = BlocksBelow(chain_, scan.hit_blocks, why);
+    if (StageFromHbm(peer, frame, scan.hit_blocks, below)) return;
+    if (StageFirst(peer, frame, scan.hit_blocks, below)) return;
+    more = comes_again && below > 0;
   }
   if (scan.hit_blocks > 0 && !one_shot) {
     if (!leases_.HasRoom(peer) || !TryLeaseAll(slots_)) {
