@@ -251,6 +251,8 @@ void AddFlags(CLI::App& app, NodeOptions& options, SizeFlags& sizes) {
   app.add_option("--listen", options.listen,
                  "HOST:PORT of shard 0, further shards on the ports behind it; port 0: any free ones")
       ->capture_default_str();
+  app.add_option("--advertise", options.advertise,
+                 "IP address that others reach this node by; default: that of --listen");
   app.add_option("--ram", sizes.ram, "RAM for parts, all shards together: 512M, 3G (powers of 1024)")
       ->capture_default_str();
   app.add_option("--shards", options.shards, "threads that serve")->capture_default_str();

@@ -22,6 +22,20 @@ uint64_t RingBytes(const NodeOptions& options) {
   return std::clamp<uint64_t>(options.ram_bytes / options.shards / 4, kWriteRingMin, kRingBytesMax);
 }
 
+// A full disk does no harm, but whoever sized the log should hear of it before it is full.
+void WarnOfTooLittleSpace(const std::string& dir, uint64_t log_bytes) {
+  std::error_code error;
+  uint64_t used = 0;
+  for (const auto& file : std::filesystem::directory_iterator(dir, error))
+    used += file.is_regular_file(error) ? file.file_size(error) : 0;
+  const std::filesystem::space_info space = std::filesystem::space(dir, error);
+  if (error || space.available + used >= log_bytes) return;
+  spdlog::warn(
+      "nvme: --nvme is {} MiB, but {} has {} MiB and its file system {} MiB free: the log ends where the "
+      "disk does",
+      log_bytes >> 20, dir, used >> 20, space.available >> 20);
+}
+
 }  // namespace
 
 uint64_t DiskMemoryBytes(const NodeOptions& options) {
@@ -46,7 +60,8 @@ absl::StatusOr<std::unique_ptr<DiskTier>> OpenNodeDisk(const NodeOptions& option
   tier.write_through = options.write_through;
   tier.daily_write_bytes = options.nvme_daily_write_bytes / options.shards;
   tier.manifest_rebuilt = opened.rebuilt;
-  tier.log.capacity_bytes = options.nvme_bytes / options.shards;
+  const uint64_t tier_bytes = options.nvme_bytes / options.shards;
+  tier.log.capacity_bytes = tier_bytes;
   tier.log.ring_bytes = RingBytes(options);
   tier.log.log = [](bool warn, const std::string& line) {
     if (warn) {
@@ -57,6 +72,7 @@ absl::StatusOr<std::unique_ptr<DiskTier>> OpenNodeDisk(const NodeOptions& option
   };
   CISTERN_ASSIGN_OR_RETURN(std::unique_ptr<DiskTier> made, DiskTier::Open(std::move(tier), std::move(disk),
                                                                           std::move(manifest), clock, seed));
+  WarnOfTooLittleSpace(dir + "/nvme", tier_bytes);
   spdlog::info("nvme: {} MiB in {}/nvme by {}, {}, {} extents to scan",
                options.nvme_bytes / options.shards >> 20, dir, made->Describe(),
                options.write_through ? "write-through" : "on-demotion", made->log().scan_left());

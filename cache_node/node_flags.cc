@@ -9,6 +9,7 @@
 #include "core/cluster_map.h"
 #include "core/status_macros.h"
 #include "proto/control.h"
+#include "transport/socket_address.h"
 
 namespace cistern {
 
@@ -19,6 +20,19 @@ absl::Status ValidateNodeOptions(const NodeOptions& options) {
   const auto listen = ParseHostPort(options.listen, /*allow_zero=*/true);
   if (!listen.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat("--listen \"", options.listen, "\" is not HOST:PORT"));
+  }
+  if (IsWildcardHost(listen->host) && options.advertise.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--listen ", options.listen,
+        " takes every address and names none; give --advertise IP, by which others reach this node"));
+  }
+  if (!options.advertise.empty()) {
+    const std::string sample = absl::StrCat(options.advertise, ":1");
+    const auto advertised = ParseHostPort(sample);
+    if (!advertised.has_value() || !SocketAddress::Parse("tcp:" + sample).ok() ||
+        IsWildcardHost(advertised->host))
+      return absl::InvalidArgumentError(
+          absl::StrCat("--advertise \"", options.advertise, "\" is not an IP address that others can reach"));
   }
   if (options.shards < 1 || options.shards > kShardsPerNodeMax) {
     return absl::InvalidArgumentError(
@@ -66,6 +80,11 @@ absl::Status ValidateNodeOptions(const NodeOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat("--policy: ", policy.message()));
   }
   return absl::OkStatus();
+}
+
+std::string AdvertisedAddress(const std::string& bound, const std::string& advertise) {
+  if (advertise.empty()) return bound;
+  return absl::StrCat(advertise, bound.substr(bound.rfind(':')));
 }
 
 std::string FindClusterKey(const std::string& data_dir) {

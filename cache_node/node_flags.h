@@ -12,6 +12,8 @@ absl::Status ValidateNodeOptions(const NodeOptions& options);
 
 // Where the cluster's key is looked for without --cluster-key: `cluster.key` in data_dir or up to two folders
 // above it, where `cistern up` puts it. Empty when there is none.
+// "HOST:PORT" that the router tells clients of: `bound` with `advertise` as its host, where there is one.
+std::string AdvertisedAddress(const std::string& bound, const std::string& advertise);
 std::string FindClusterKey(const std::string& data_dir);
 
 }  // namespace cistern

@@ -12,6 +12,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
+TEST(NodeFlags, OthersAreToldTheAdvertisedHostWithThePortThatWasTaken) {
+  EXPECT_EQ(AdvertisedAddress("0.0.0.0:4711", "10.0.0.7"), "10.0.0.7:4711");
+  EXPECT_EQ(AdvertisedAddress("[::]:4711", "[fd00::7]"), "[fd00::7]:4711");
+  EXPECT_EQ(AdvertisedAddress("10.0.0.8:4711", ""), "10.0.0.8:4711");
+}
+
 TEST(NodeFlags, F55_NamesTheFlagThatIsWrong) {
   NodeOptions good;
   good.data_dir = "d";
@@ -27,6 +33,12 @@ TEST(NodeFlags, F55_NamesTheFlagThatIsWrong) {
   EXPECT_THAT(message([](NodeOptions& o) { o.listen = "127.0.0.1"; }), HasSubstr("--listen"));
   EXPECT_THAT(message([](NodeOptions& o) { o.listen = "127.0.0.1:65535", o.shards = 2; }),
               HasSubstr("--listen"));
+  EXPECT_THAT(message([](NodeOptions& o) { o.listen = "0.0.0.0:0"; }), HasSubstr("--advertise IP"));
+  EXPECT_THAT(message([](NodeOptions& o) { o.listen = "[::]:0"; }), HasSubstr("--advertise IP"));
+  EXPECT_THAT(message([](NodeOptions& o) { o.advertise = "node-7.local"; }), HasSubstr("--advertise"));
+  EXPECT_THAT(message([](NodeOptions& o) { o.advertise = "10.0.0.1:7"; }), HasSubstr("--advertise"));
+  EXPECT_THAT(message([](NodeOptions& o) { o.listen = "0.0.0.0:0", o.advertise = "0.0.0.0"; }),
+              HasSubstr("--advertise"));
   EXPECT_THAT(message([](NodeOptions& o) { o.fabric = "ib0"; }), HasSubstr("--fabric"));
   EXPECT_THAT(message([](NodeOptions& o) { o.fabric = "127.0.0.1:65535", o.shards = 2; }),
               HasSubstr("--fabric"));

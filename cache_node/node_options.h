@@ -16,6 +16,7 @@ struct NodeOptions {
   std::string data_dir;                   // Lock, node id and cluster id.
   std::string router = "127.0.0.1:7400";  // HOST:PORT of the router.
   std::string listen = "127.0.0.1:0";  // HOST:PORT of shard 0; port 0 lets the system choose for each shard.
+  std::string advertise;               // IP address that others reach this node by; empty: that of `listen`.
   uint64_t ram_bytes = uint64_t{1} << 30;  // RAM of the node for parts, all shards together.
   uint32_t shards = 1;                     // Threads that serve, each with its share of runs and RAM.
   std::string cluster_key_path;            // File with the cluster's key.

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "cache_node/node_flags.h"
 #include "core/clock.h"
 #include "core/status_macros.h"
 #include "proto/control.h"
@@ -74,7 +75,7 @@ absl::StatusOr<std::unique_ptr<ShardLoop>> MakeShard(const NodeOptions& options,
     return absl::Status(bound.status().code(),
                         absl::StrCat("--listen ", wanted, ": ", bound.status().message()));
   }
-  address.tcp = bound->substr(std::string("tcp:").size());
+  address.tcp = AdvertisedAddress(bound->substr(std::string("tcp:").size()), options.advertise);
   if (fabric_listener != nullptr) {
     const std::string on_fabric = ShardHostPort(options.fabric, shard_options.shard);
     const absl::StatusOr<std::string> there = fabric_listener->Listen("ucx:" + on_fabric);

@@ -110,6 +110,7 @@ Status Client::Impl::ConnectRouter() {
   RouterLinkOptions link;
   link.router = options_.router;
   link.tenant = options_.tenant;
+  if (options_.admin) link.rights |= kRightAdmin;
   link.first_refusal_ends = !options_.wait_for_router;
   RouterLinkCallbacks callbacks;
   callbacks.on_map = [this](const ClusterMap& map) {

@@ -86,6 +86,11 @@ function(cistern_binary name)
   _cistern_binary(${name})
 endfunction()
 
+# What a host that serves or operates a cluster needs: `cmake --install build --component server`.
+function(cistern_install_programs)
+  install(TARGETS ${ARGN} COMPONENT server RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endfunction()
+
 # A third of a build is tests, and half of a test's compile time its headers: those all share are compiled once, and what a test
 # does itself (the libraries under it are as they are shipped) is not optimised for long.
 function(_cistern_quick_compile name)

@@ -97,6 +97,8 @@ bool IsLoopbackHost(std::string_view host) {
   return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
 }
 
+bool IsWildcardHost(std::string_view host) { return host == "0.0.0.0" || host == "::"; }
+
 bool IsNodeId(std::string_view id) {
   if (id.empty() || id.size() > kNodeIdBytesMax || id.front() == '.' || id.front() == '-') return false;
   return std::all_of(id.begin(), id.end(), [](char c) {

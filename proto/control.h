@@ -83,6 +83,8 @@ struct HostPort {
 std::optional<HostPort> ParseHostPort(std::string_view text, bool allow_zero = false);
 // Whether strangers on other hosts cannot reach this host part.
 bool IsLoopbackHost(std::string_view host);
+// Every address of this host, so none that others could be told.
+bool IsWildcardHost(std::string_view host);
 
 // "node-1": 1..kNodeIdBytesMax of [a-zA-Z0-9._-], not beginning with '.' or '-'.
 bool IsNodeId(std::string_view id);

@@ -23,6 +23,7 @@
 #include "core/ticket.h"
 #include "proto/control.h"
 #include "proto/daemon.h"
+#include "router/map_changes.h"
 #include "router/router.h"
 #include "router/router_options.h"
 #include "router/service.h"
@@ -90,6 +91,10 @@ absl::Status Serve(const RouterOptions& options, const sigset_t& stop_signals) {
       absl::StrCat("cluster ", ToHex(map.cluster), " epoch ", map.epoch, " nodes ", map.nodes.size());
   ServiceOptions service_options;
   service_options.listen = options.listen;
+  service_options.on_map = [before = map](const ClusterMap& now) mutable {
+    for (const std::string& line : MapChanges(before, now)) spdlog::info("epoch {}: {}", now.epoch, line);
+    before = now;
+  };
   CISTERN_ASSIGN_OR_RETURN(const std::unique_ptr<RouterService> service,
                            RouterService::Start(service_options, std::move(router), clock));
   spdlog::info("{} listens on {}, {}", options.router_id, service->address(), summary);

@@ -16,8 +16,10 @@ absl::Status FromRocksdb(const rocksdb::Status& status, const std::string& dir, 
   if (status.ok()) return absl::OkStatus();
   const std::string text = absl::StrCat("router state in ", dir, ": ", what, ": ", status.ToString());
   if (status.IsCorruption()) {
-    return absl::DataLossError(absl::StrCat(
-        text, "; move the folder away and start again: nodes register by themselves, epochs start anew"));
+    return absl::DataLossError(absl::StrCat(text,
+                                            "; move the folder away and start again with --cluster-id, as a "
+                                            "node's cluster_id file has it (`cistern up` "
+                                            "does): nodes register by themselves, epochs start anew"));
   }
   // RocksDB reports a held LOCK file as an I/O error; only its text tells.
   if (status.IsIOError() && status.ToString().find("lock") != std::string::npos) {

@@ -96,9 +96,11 @@ absl::Status Router::CheckIdentity(const RegisterRequest& request) const {
         absl::StrCat(request.node_id, ": wrong proof; its cluster key is not the router's (--cluster-key)"));
   }
   if (request.cluster && *request.cluster != map_.cluster) {
-    return absl::FailedPreconditionError(absl::StrCat(request.node_id, " belongs to cluster ",
-                                                      ToHex(*request.cluster), ", this router to ",
-                                                      ToHex(map_.cluster)));
+    return absl::FailedPreconditionError(absl::StrCat(
+        request.node_id, " belongs to cluster ", ToHex(*request.cluster), ", this router to ",
+        ToHex(map_.cluster),
+        "; to keep what the node holds, start the router with an empty --data-dir and --cluster-id ",
+        ToHex(*request.cluster), "; to begin anew, give the node an empty --data-dir"));
   }
   const auto node = nodes_.find(request.node_id);
   if (node != nodes_.end()) {

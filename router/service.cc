@@ -186,7 +186,8 @@ absl::StatusOr<std::unique_ptr<RouterService>> RouterService::Start(const Servic
   auto impl = std::make_unique<Impl>(options, std::move(router), clock);
   WatchHub& hub = impl->hub;
   impl->host.Start({.on_map =
-                        [&hub](const ClusterMap& map) {
+                        [&hub, on_map = options.on_map](const ClusterMap& map) {
+                          if (on_map) on_map(map);
                           hub.Publish(std::make_shared<const proto::ClusterMap>(ToWire(map)));
                         },
                     .on_turn = [&hub] { hub.Turn(); }});

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -17,7 +18,9 @@ struct ServiceOptions {
   std::string listen = "127.0.0.1:7400";  // HOST:PORT; port 0 takes a free one.
   size_t watchers_max = kWatchersMax;
   Nanos watch_keep_alive = 10 * kSecond;  // A copy of the map to a watcher that has had none for this long.
-  Nanos watch_slow_max = 30 * kSecond;    // A watcher that does not take a map for this long is cut off.
+  // With each new map, on the router's thread, before watchers get it.
+  std::function<void(const ClusterMap&)> on_map = {};
+  Nanos watch_slow_max = 30 * kSecond;  // A watcher that does not take a map for this long is cut off.
 };
 
 // The Cluster service over one Router: gRPC server, the router's thread, the watches. Handlers check what

@@ -12,6 +12,8 @@
 #include <utility>
 
 #include "client/cli/output.h"
+#include "core/hex.h"
+#include "core/ids.h"
 #include "core/status_macros.h"
 #include "core/ticket.h"
 #include "nlohmann/json.hpp"
@@ -175,6 +177,21 @@ absl::Status ClusterFolder::Record(const std::string& name, const ProcessId& pro
 void ClusterFolder::Forget(const std::string& name) const {
   std::error_code ignored;
   fs::remove(dir_ + "/run/" + name, ignored);
+}
+
+bool ClusterFolder::HasRouterState() const {
+  std::error_code ignored;
+  return fs::exists(RouterState() + "/state/CURRENT", ignored);  // Of RocksDB; the last file that it makes.
+}
+
+std::string ClusterFolder::ClusterOfNodes() const {
+  std::error_code ignored;
+  for (const auto& node : fs::directory_iterator(dir_, ignored)) {
+    std::ifstream file(node.path() / "data/cluster_id");
+    std::string id;
+    if (file >> id && IdFromHex<ClusterId>(id).has_value()) return id;
+  }
+  return {};
 }
 
 std::vector<std::string> ClusterFolder::RecordedNames() const {

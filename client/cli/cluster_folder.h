@@ -67,6 +67,9 @@ class ClusterFolder {
   const std::string& dir() const { return dir_; }
   std::string Log(const std::string& name) const { return dir_ + "/logs/" + name + ".log"; }
   std::string RouterState() const { return dir_ + "/router"; }
+  bool HasRouterState() const;
+  // The cluster that the first node with an id of one belongs to, as hex digits; empty: none has any.
+  std::string ClusterOfNodes() const;
   std::string NodeData(const std::string& node) const { return dir_ + "/" + node + "/data"; }
 
  private:

@@ -164,8 +164,12 @@ absl::Status LocalCluster::StartRouter() {
   if (IsAlive(router_.process)) return absl::OkStatus();
   CISTERN_RETURN_IF_ERROR(CheckPortFree(settings_.router));
   CISTERN_RETURN_IF_ERROR(folder_.Save(settings_));  // From here on `down` finds what runs.
-  return Launch(router_, "router", "cistern-router",
-                {"--listen", settings_.router, "--data-dir", folder_.RouterState(), "--cluster-key", key});
+  std::vector<std::string> args = {
+      "--listen", settings_.router, "--data-dir", folder_.RouterState(), "--cluster-key", key};
+  // A router that lost its state would make a new cluster, and nodes keep out of others' clusters.
+  if (const std::string cluster = folder_.ClusterOfNodes(); !folder_.HasRouterState() && !cluster.empty())
+    args.insert(args.end(), {"--cluster-id", cluster});
+  return Launch(router_, "router", "cistern-router", std::move(args));
 }
 
 absl::Status LocalCluster::WaitForRouter() {

@@ -33,8 +33,10 @@ Json RowJson(const std::string& node, const QuotaReply::Row& row) {
 }
 
 int Run(const CliOptions& options, const QuotaRequest& request) {
-  Result<std::unique_ptr<Client>> client =
-      ConnectClient(options, [](ClientOptions& o) { o.window_bytes = 0; });
+  Result<std::unique_ptr<Client>> client = ConnectClient(options, [](ClientOptions& o) {
+    o.window_bytes = 0;
+    o.admin = true;
+  });
   if (!client.ok()) return Fail(options.json, client.status().message());
   Json rows = Json::array();
   for (const NodeEntry& node : internal::Map(*client.value()).nodes) {

@@ -52,6 +52,12 @@ class Package(unittest.TestCase):
             call(CXX, "-std=c++20", *flags_of_build(), SOURCE / "client/examples/embed.cc", "-o", out, *flags)
         self.use(out)
 
+    def test_programs_are_a_component_of_their_own(self):
+        call(CMAKE, "--install", BUILD, "--prefix", ROOM / "server", "--component", "server")
+        self.assertEqual({file.name for file in (ROOM / "server/bin").iterdir()}, {"cistern", "cistern-node", "cistern-router"})
+        self.assertIn("cistern-router", call(ROOM / "server/bin/cistern-router", "--help"))
+        self.assertEqual(list(PREFIX.rglob("cistern-node")), [])
+
     def test_c_header_is_plain_c(self):
         """The C ABI's header, by a strict C11 compiler, against the installed files alone."""
         call("cc", "-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", PREFIX / "include", SOURCE / "client/c/abi_check.c")

@@ -135,6 +135,15 @@ class Deadlines(Case):
             self.assertGreater(node["incarnation"], 3)
 
 
+class Quotas(Case):
+    def test_F22_quotas_are_set_and_told(self):
+        self.up()
+        self.cistern("quota", "set", "team-a", "--bytes", "8M", "--when-full", "reject")
+        rows = [row for row in self.cistern("quota", "list")["quotas"] if row["tenant"] == "team-a"]
+        self.assertEqual([(row["node"], row["quota_bytes"], row["when_full"]) for row in rows],
+                         [("node-1", 8 << 20, "reject"), ("node-2", 8 << 20, "reject")])
+
+
 class Writers(Case):
     def test_F19_writer_killed_after_its_offer_leaves_nothing(self):
         self.up(nodes=1)

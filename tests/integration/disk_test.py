@@ -69,6 +69,17 @@ class Survives(DiskCase):
         self.assertEqual((report["clean"], report["problems"]), (True, []))
         self.assertGreaterEqual(report["parts"], parts)
 
+    def test_F35_nodes_keep_their_blocks_when_the_router_loses_its_state(self):
+        self.up_disk()
+        trace = self.stored(200)
+        parts = self.durable()
+        self.down()
+        state = pathlib.Path(self.cluster["dir"]) / "router" / "state"
+        state.rename(state.with_name("away"))
+        self.up_again()
+        wait_for(lambda: self.durable() >= parts, "the durable parts to be back")
+        self.all_hit(trace)
+
     def test_write_through_outlives_a_stop_in_good_order(self):
         self.up_disk()
         trace = self.stored(200)

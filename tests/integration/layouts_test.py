@@ -81,11 +81,11 @@ class Ranks(Case):
     def test_F50_eight_ranks_get_one_length_while_somebody_drops(self):
         self.up()
         for seed, layout in enumerate(self.layouts, 1):
-            _, out = self.ranks(layout, "--rounds", 150, "--seed", seed).next("done")
+            _, out = self.ranks(layout, "--rounds", 40, "--seed", seed).next("done")
             self.assertEqual((out["disagreed"], out["failed_stores"]), (0, 0), out)
             self.assertEqual((out["wrong_recheck"], out["anew"], out["kept_lost"]), (0, 0, 0), out)
-            self.assertGreater(out["hits"], 20, out)
-            self.assertGreater(out["drops"], 20, out)
+            self.assertGreater(out["hits"], 10, out)
+            self.assertGreater(out["drops"], 10, out)
 
     def test_F50_a_hit_whose_node_went_is_over_for_every_rank(self):
         self.up(nodes=1)

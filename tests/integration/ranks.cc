@@ -66,6 +66,7 @@ class Engine {
     for (uint32_t i = 0; i <= arguments.ranks; ++i) {  // The last one writes.
       ClientOptions connect;
       connect.router = arguments.router;
+      connect.admin = true;  // Dropping all is for who runs the cluster.
       Rank rank{.client = Need(Client::Connect(connect))};
       rank.chain = Need(rank.client->MakeChain(layout_, tokens_));
       rank.options.deadline = kPatience;
@@ -168,7 +169,10 @@ class Engine {
   void DropAll() {
     Client& client = *ranks_.back().client;
     const ClusterMap map = internal::Map(client);
-    for (const NodeEntry& node : map.nodes) (void)internal::DropAll(client, node.id, kPatience);
+    for (const NodeEntry& node : map.nodes) {
+      if (const auto dropped = internal::DropAll(client, node.id, kPatience); !dropped.ok())
+        Die(std::string(dropped.status().message()));
+    }
   }
 
   const Arguments& arguments_;

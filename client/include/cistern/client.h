@@ -51,6 +51,7 @@ struct ClientOptions {
   std::string fabric_devices;     // UCX's devices, as in "mlx5_0:1"; empty: all.
   bool require_rdma = false;      // Connect fails without an RDMA device.
   std::string tenant;             // Empty: "default"
+  bool admin = false;             // Asks for a ticket that may set quotas and drop what others stored.
   bool spin = false;              // Burn the calling thread while waiting, for lowest latency.
   std::chrono::milliseconds default_deadline{2000};
   std::chrono::milliseconds connect_deadline{5000};  // For Connect itself: the first map and ticket.
