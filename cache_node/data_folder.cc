@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -14,11 +13,10 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "cache_node/disk/id_file.h"
 #include "core/clock.h"
-#include "core/crc32c.h"
 #include "core/hex.h"
 #include "core/status_macros.h"
-#include "proto/control.h"
 
 namespace cistern {
 namespace {
@@ -29,47 +27,6 @@ absl::Status Failed(const std::string& what, int error) {
 
 constexpr Nanos kEndingOwnerMax = 10 * kSecond;  // What a killed owner may take to let go of the lock.
 constexpr useconds_t kEndingOwnerPollUs = 5000;
-constexpr int kIdCopies = 16;  // One damaged spot must not cost a node its folder (F37).
-
-std::string WithChecksum(const std::string& line) {
-  return absl::StrCat(line, " ", absl::Hex(Crc32c(line.data(), line.size()), absl::kZeroPad8));
-}
-
-// What the file says: its first line that agrees with its checksum, or its only line where that has none, as
-// older nodes wrote it. Nothing when there is no such file.
-absl::StatusOr<std::optional<std::string>> ReadLine(const std::string& path) {
-  if (::access(path.c_str(), F_OK) != 0) return std::optional<std::string>();
-  std::ifstream in(path);
-  std::string line, only;
-  int lines = 0;
-  for (; lines < 2 * kIdCopies && std::getline(in, line); ++lines) {
-    line = std::string(absl::StripAsciiWhitespace(line));
-    const size_t space = line.rfind(' ');
-    if (space != std::string::npos && WithChecksum(line.substr(0, space)) == line) {
-      return std::optional<std::string>(line.substr(0, space));
-    }
-    only = line;
-  }
-  if (lines == 1) return std::optional<std::string>(only);
-  return absl::InvalidArgumentError(absl::StrCat(path, ": ", lines == 0 ? "empty or unreadable" : "damaged"));
-}
-
-// Whole or not at all, also across a crash.
-absl::Status WriteLine(const std::string& path, const std::string& line) {
-  const std::string part = path + ".part";
-  const int fd = ::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (fd < 0) return Failed(part, errno);
-  std::string text;
-  for (int i = 0; i < kIdCopies; ++i) absl::StrAppend(&text, WithChecksum(line), "\n");
-  const bool written =
-      ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && ::fsync(fd) == 0;
-  const int error = errno;
-  ::close(fd);
-  if (!written) return Failed(part, error);
-  if (std::rename(part.c_str(), path.c_str()) != 0) return Failed(path, errno);
-  return absl::OkStatus();
-}
-
 // Whether a process is gone, or dead and not yet through with letting go: its first thread ends before the
 // others, and before its files.
 bool IsEnding(const std::string& pid) {
@@ -131,29 +88,20 @@ DataFolder::~DataFolder() {
 }
 
 absl::Status DataFolder::ReadIds() {
-  CISTERN_ASSIGN_OR_RETURN(const std::optional<std::string> node, ReadLine(path_ + "/node_id"));
-  if (node.has_value()) {
-    if (!IsNodeId(*node))
-      return absl::InvalidArgumentError(absl::StrCat(path_, "/node_id: \"", *node, "\" is no node id"));
-    node_id_ = *node;
-  }
-  CISTERN_ASSIGN_OR_RETURN(const std::optional<std::string> cluster, ReadLine(path_ + "/cluster_id"));
-  if (!cluster.has_value()) return absl::OkStatus();
-  cluster_ = IdFromHex<ClusterId>(*cluster);
-  if (!cluster_.has_value()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path_, "/cluster_id: not ", 2 * sizeof(ClusterId), " hex digits"));
-  }
+  CISTERN_ASSIGN_OR_RETURN(const std::optional<std::string> node, ReadNodeId(path_));
+  node_id_ = node.value_or("");
+  CISTERN_ASSIGN_OR_RETURN(cluster_, ReadClusterId(path_));
   return absl::OkStatus();
 }
 
 absl::Status DataFolder::SetNodeId(const std::string& id) {
   if (node_id_ == id) return absl::OkStatus();
   if (!node_id_.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("--data-dir ", path_, " belongs to node ", node_id_, ", not to ", id));
+    return absl::FailedPreconditionError(absl::StrCat("--data-dir ", path_, " belongs to node ", node_id_,
+                                                      ", not to ", id, "; give --id ", node_id_,
+                                                      " or another folder, or move this one away"));
   }
-  CISTERN_RETURN_IF_ERROR(WriteLine(path_ + "/node_id", id));
+  CISTERN_RETURN_IF_ERROR(WriteNodeId(path_, id));
   node_id_ = id;
   return absl::OkStatus();
 }
@@ -162,9 +110,10 @@ absl::Status DataFolder::SetCluster(const ClusterId& cluster) {
   if (cluster_ == cluster) return absl::OkStatus();
   if (cluster_.has_value()) {
     return absl::FailedPreconditionError(absl::StrCat("--data-dir ", path_, " belongs to cluster ",
-                                                      ToHex(*cluster_), ", not to ", ToHex(cluster)));
+                                                      ToHex(*cluster_), ", not to ", ToHex(cluster),
+                                                      "; give that cluster's --router, or another folder"));
   }
-  CISTERN_RETURN_IF_ERROR(WriteLine(path_ + "/cluster_id", ToHex(cluster)));
+  CISTERN_RETURN_IF_ERROR(WriteClusterId(path_, cluster));
   cluster_ = cluster;
   return absl::OkStatus();
 }

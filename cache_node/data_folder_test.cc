@@ -45,6 +45,7 @@ TEST(DataFolder, KeepsItsIdsOverOpens) {
   EXPECT_EQ(folder->cluster(), cluster);
   EXPECT_TRUE(folder->SetNodeId("node-3").ok());
   EXPECT_TRUE(absl::IsFailedPrecondition(folder->SetNodeId("node-4")));
+  EXPECT_THAT(std::string(folder->SetNodeId("node-4").message()), HasSubstr("give --id node-3"));
   EXPECT_TRUE(absl::IsFailedPrecondition(folder->SetCluster(ClusterId{})));
 }
 
@@ -66,7 +67,8 @@ TEST(DataFolder, F37_IdsOutliveFlippedBytes) {
   for (size_t at = 3; at < text.size(); at += 5) text[at] ^= 8;
   std::ofstream(temp.path + "/cluster_id") << text;
   { const auto lock_goes = std::move(*folder); }
-  EXPECT_THAT(std::string(DataFolder::Open(temp.path).status().message()), HasSubstr("damaged"));
+  EXPECT_THAT(std::string(DataFolder::Open(temp.path).status().message()),
+              HasSubstr("damaged; remove the file"));
   std::ofstream(temp.path + "/cluster_id") << "01020000000000000000000000000000\n";
   EXPECT_TRUE(DataFolder::Open(temp.path)->cluster().has_value());
 }

@@ -115,9 +115,10 @@ absl::Status Registrar::Impl::Register() {
   }
   CISTERN_ASSIGN_OR_RETURN(const Registration registration, FromWire(reply));
   if (options.expected_cluster && *options.expected_cluster != registration.cluster) {
-    return absl::FailedPreconditionError(absl::StrCat("the router at ", options.router, " is of cluster ",
-                                                      ToHex(registration.cluster), ", ", options.node_id,
-                                                      " of ", ToHex(*options.expected_cluster)));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the router at ", options.router, " is of cluster ", ToHex(registration.cluster), ", ",
+                     options.node_id, " of ", ToHex(*options.expected_cluster),
+                     "; give that cluster's --router, or another --data-dir"));
   }
   registered = true;
   options.expected_cluster = registration.cluster;

@@ -165,8 +165,10 @@ absl::StatusOr<ClusterKey> ClusterKey::Load(const std::string& path) {
   }
   OPENSSL_cleanse(text, sizeof(text));
   if (!valid || !key.IsSet()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("cluster key: ", path, " is not 64 hex digits and a newline"));
+    return absl::FailedPreconditionError(absl::StrCat("cluster key: ", path,
+                                                      " is not 64 hex digits and a newline; bring back the "
+                                                      "cluster's key from another host or a copy (a new "
+                                                      "cluster's: openssl rand -hex 32)"));
   }
   return key;
 }

@@ -84,7 +84,7 @@ TEST_F(ClusterKeyFile, LoadRefusesWhatIsNoKeyAndSaysWhy) {
        {std::string(), digits.substr(1) + "\n", digits + "a\n", digits + "\n\n", digits + " ",
         "g" + digits.substr(1) + "\n", digits.substr(1) + "\n\n", std::string(64, '0').append("\n")}) {
     Write(text);
-    ExpectRefused("not 64 hex digits");
+    ExpectRefused("not 64 hex digits and a newline; bring back");
   }
   Write(digits);  // An editor may have dropped the newline.
   EXPECT_TRUE(ClusterKey::Load(path_).ok());

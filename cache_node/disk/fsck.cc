@@ -17,6 +17,7 @@
 #include "cache_node/disk/extent_scan.h"
 #include "cache_node/disk/extent_table.h"
 #include "cache_node/disk/file_disk.h"
+#include "cache_node/disk/id_file.h"
 #include "cache_node/disk/manifest.h"
 #include "core/status_macros.h"
 
@@ -36,6 +37,7 @@ class Checker {
   }
 
   absl::StatusOr<FsckReport> Run() {
+    CheckIds();
     const std::string log = dir_ + "/nvme";
     std::error_code ignored;
     if (!std::filesystem::exists(log, ignored)) return report_;
@@ -52,6 +54,11 @@ class Checker {
   }
 
  private:
+  void CheckIds() {
+    const absl::Status node = ReadNodeId(dir_).status(), cluster = ReadClusterId(dir_).status();
+    if (!node.ok()) Problem("node_id", std::string(node.message()));
+    if (!cluster.ok()) Problem("cluster_id", std::string(cluster.message()));
+  }
   void Problem(const char* kind, std::string where) {
     ++report_.problem_count;
     if (report_.problems.size() < kFsckProblemsMax) report_.problems.push_back({kind, std::move(where)});
@@ -246,6 +253,13 @@ absl::StatusOr<FsckReport> CheckDataFolder(const std::string& dir) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(dir, ignored))
     return absl::NotFoundError(absl::StrCat(dir, ": no such folder"));
+  const auto has = [&](const char* name) { return std::filesystem::exists(dir + name, ignored); };
+  if (!has("/node_id") && !has("/cluster_id") && !has("/nvme")) {
+    return absl::NotFoundError(absl::StrCat(
+        dir,
+        " is no node's data folder: it has neither node_id nor nvme; give a node's --data-dir (of a local "
+        "cluster: node-1/data in its --dir)"));
+  }
   const int lock = ::open((dir + "/lock").c_str(), O_RDWR | O_CLOEXEC);
   const bool online = lock >= 0 && ::flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   absl::StatusOr<FsckReport> report = Checker(dir, online).Run();

@@ -10,7 +10,8 @@ namespace cistern {
 inline constexpr size_t kFsckProblemsMax = 10'000;  // Named; the rest is only counted.
 
 // One thing wrong in a node's data folder. kind: "extent_header", "footer", "record", "payload", "torn_tail",
-// "overlap", "unreadable", "short_extent", "stray_file", "manifest", "manifest_extent".
+// "overlap", "unreadable", "short_extent", "stray_file", "manifest", "manifest_extent",
+// "node_id", "cluster_id".
 struct FsckProblem {
   std::string kind;
   std::string where;  // "nvme/extent-0000002a at 4096: checksum"
@@ -31,7 +32,7 @@ struct FsckReport {
 
 // Reads all of a node's disk log and compares it with itself and with the manifest: overlaps, leaks,
 // checksums. Changes nothing. A folder without a log is clean. Where a node has the folder, what it has
-// sealed is checked meanwhile. NotFound: no such folder.
+// sealed is checked meanwhile. NotFound: no such folder, or one of nothing that a node leaves behind.
 absl::StatusOr<FsckReport> CheckDataFolder(const std::string& dir);
 
 }  // namespace cistern

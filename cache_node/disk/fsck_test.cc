@@ -10,6 +10,7 @@
 
 #include "cache_node/disk/disk_log.h"
 #include "cache_node/disk/file_disk.h"
+#include "cache_node/disk/id_file.h"
 #include "core/crc32c.h"
 
 namespace cistern {
@@ -143,7 +144,26 @@ TEST_F(FsckTest, OnlineItLooksAtSealedExtentsAlone) {
   EXPECT_FALSE(CheckDataFolder(path)->online);
 }
 
+// A folder of nothing a node leaves behind must not pass for a clean one; `lock` is in a router's, too.
+TEST_F(FsckTest, AFolderThatIsNoNodesIsAnError) {
+  std::ofstream(path + "/lock") << "1";
+  EXPECT_TRUE(absl::IsNotFound(CheckDataFolder(path).status()));
+  EXPECT_TRUE(absl::IsNotFound(CheckDataFolder("/").status()));
+}
+
+TEST_F(FsckTest, ADamagedIdIsFound) {
+  ASSERT_TRUE(WriteNodeId(path, "node-1").ok());
+  std::ofstream(path + "/cluster_id") << "no id";
+  const auto report = CheckDataFolder(path);
+  ASSERT_TRUE(report.ok());
+  ASSERT_EQ(report->problem_count, 1u);
+  EXPECT_EQ(report->problems[0].kind, "cluster_id");
+  std::ofstream(path + "/node_id") << "";
+  EXPECT_EQ(CheckDataFolder(path)->problem_count, 2u);
+}
+
 TEST_F(FsckTest, AFolderWithoutALogIsCleanAndNoFolderIsAnError) {
+  ASSERT_TRUE(WriteNodeId(path, "node-1").ok());
   const auto report = CheckDataFolder(path);
   ASSERT_TRUE(report.ok());
   EXPECT_TRUE(report->clean());
