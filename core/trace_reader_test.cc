@@ -190,6 +190,22 @@ TEST_F(TraceReaderTest, TellsWhenACompressedFileIsCutOffOrDamaged) {
   EXPECT_EQ(status_.code(), absl::StatusCode::kDataLoss) << status_;
 }
 
+TEST_F(TraceReaderTest, AByteOrderMarkCostsNoLine) {
+  const std::string text =
+      "\xef\xbb\xbf{\"timestamp\": 1, \"hash_ids\": [0]}\n{\"timestamp\": 2, \"hash_ids\": [0]}\n";
+  Read(Write(text));
+  Read(Write(Compress(text)));
+  EXPECT_EQ(requests_.size(), 4u);
+  EXPECT_THAT(broken_, IsEmpty());
+}
+
+TEST_F(TraceReaderTest, NamesAGzipFileByItsKind) {
+  Read(Write("\x1f\x8b\x08 and more"));
+  EXPECT_THAT(std::string(status_.message()), HasSubstr("is gzip"));
+  EXPECT_THAT(requests_, IsEmpty());
+  EXPECT_THAT(broken_, IsEmpty());
+}
+
 TEST_F(TraceReaderTest, ReadsNothingFromAnEmptyFile) {
   Read(Write(""));
   EXPECT_THAT(requests_, IsEmpty());

@@ -17,7 +17,9 @@ namespace {
 
 constexpr size_t kInputBytes = 256 << 10;
 constexpr size_t kTextBytes = 1 << 20;
-constexpr int kWindowLogMax = 27;  // 128 MiB, what `zstd -d` takes by default.
+constexpr char kGzipMagic[] = "\x1f\x8b";
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // What some editors put before UTF-8.
+constexpr int kWindowLogMax = 27;                            // 128 MiB, what `zstd -d` takes by default.
 
 }  // namespace
 
@@ -59,6 +61,11 @@ bool LineSource::ReadInput() {
     }
     if (got == 0) break;
     input_end_ += static_cast<size_t>(got);
+  }
+  if (first_ && input_end_ >= 2 && std::memcmp(input_.data(), kGzipMagic, 2) == 0) {
+    status_ = absl::InvalidArgumentError(
+        absl::StrCat(path_, " is gzip; a trace is plain or zstd: gunzip it first"));
+    return false;
   }
   if (first_ && input_end_ >= 4 && LoadLe<uint32_t>(input_.data()) == ZSTD_MAGICNUMBER) {
     zstd_ = ZSTD_createDCtx();
@@ -110,6 +117,12 @@ LineSource::Got LineSource::Next(size_t bytes_max, std::string_view& line) {
   line_.clear();
   bool any = false;
   bool too_long = false;
+  const auto whole = [&](std::string_view found) {
+    if (std::exchange(first_line_, false) && found.starts_with(kByteOrderMark))
+      found.remove_prefix(kByteOrderMark.size());
+    line = found;
+    return Got::kLine;
+  };
   while (text_at_ < text_end_ || Refill()) {
     any = true;
     const char* const from = text_.data() + text_at_;
@@ -122,16 +135,14 @@ LineSource::Got LineSource::Next(size_t bytes_max, std::string_view& line) {
       line_.clear();
     }
     if (end != nullptr && !too_long && line_.empty()) {  // The common case: nothing to put together.
-      line = {from, take};
-      return Got::kLine;
+      return whole({from, take});
     }
     if (!too_long) line_.append(from, take);
     if (end != nullptr) break;
   }
   if (!any) return Got::kEnd;
   if (too_long) return Got::kTooLong;
-  line = line_;
-  return Got::kLine;
+  return whole(line_);
 }
 
 }  // namespace cistern

@@ -37,7 +37,8 @@ class LineSource {
   int fd_;
   ZSTD_DCtx_s* zstd_ = nullptr;  // Null for a plain file.
   bool frame_open_ = false;      // Inside a zstd frame: the end of the file would be too early.
-  bool first_ = true;
+  bool first_ = true;            // Nothing was read yet.
+  bool first_line_ = true;       // Next gave none yet.
   std::vector<char> input_;
   size_t input_at_ = 0;
   size_t input_end_ = 0;
