@@ -46,6 +46,11 @@ absl::Status Explain(const std::string& router, const absl::Status& status, std:
     return absl::Status(status.code(),
                         absl::StrCat("the router at ", router, " refuses ", std::string(what), ": ", why));
   }
+  if (status.ok() || absl::IsDeadlineExceeded(status)) {  // Nobody refused: something may well be there.
+    return absl::UnavailableError(absl::StrCat(
+        "the router at ", router, " does not answer (", why,
+        "): it hangs, is stopped, or cannot be reached from here; see its log, end it and start it again"));
+  }
   return absl::UnavailableError(
       absl::StrCat("no router at ", router, " (", why,
                    "); start one with `cistern up`, or give the HOST:PORT of another"));
