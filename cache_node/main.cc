@@ -23,6 +23,7 @@
 #include "cache_node/shard_paths.h"
 #include "cache_node/slab_pool.h"
 #include "core/arena.h"
+#include "core/process_start.h"
 #include "core/size.h"
 #include "core/status_macros.h"
 #include "proto/control.h"
@@ -286,6 +287,7 @@ int Fail(const std::string& message) {
 }
 
 int Main(int argc, char** argv) {
+  OccupyStandardStreams();
   NodeOptions options;
   SizeFlags sizes;
   CLI::App app("cistern-node: keeps KV blocks in RAM and serves them to clients of its cluster");
@@ -296,6 +298,8 @@ int Main(int argc, char** argv) {
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
     return Fail(error.what());
   }
+  if (const absl::Status enough = CheckOpenFiles(kDaemonOpenFilesMin); !enough.ok())
+    return Fail(std::string(enough.message()));
   if (const absl::Status taken = TakeSizes(sizes, options); !taken.ok())
     return Fail(std::string(taken.message()));
   const sigset_t stop_signals = BlockStopSignals();

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/clock.h"
 #include "core/hex.h"
+#include "core/process_start.h"
 #include "core/random.h"
 #include "core/status_macros.h"
 #include "core/ticket.h"
@@ -68,6 +69,7 @@ absl::Status WriteAddress(const std::string& path, const std::string& address) {
 }
 
 absl::Status Serve(const RouterOptions& options, const sigset_t& stop_signals) {
+  CISTERN_RETURN_IF_ERROR(CheckOpenFiles(kDaemonOpenFilesMin));
   const std::optional<HostPort> listen = ParseHostPort(options.listen, /*allow_zero=*/true);
   if (!listen)
     return absl::InvalidArgumentError(absl::StrCat("--listen \"", options.listen, "\" is not HOST:PORT"));
@@ -114,6 +116,7 @@ absl::Status Serve(const RouterOptions& options, const sigset_t& stop_signals) {
 }
 
 int Main(int argc, char** argv) {
+  OccupyStandardStreams();
   RouterOptions options;
   CLI::App app("cistern-router: membership, placement and tickets of a cistern cluster");
   app.add_option("--listen", options.listen, "HOST:PORT; loopback unless told otherwise")

@@ -1,3 +1,7 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -81,6 +85,20 @@ TEST(Output, F65_AnErrorIsOneLineAndTheSameAsAnObject) {
   EXPECT_EQ(Fail(true, "first\nsecond\r\n"), 2);
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "cistern: first; second\n");
   EXPECT_EQ(testing::internal::GetCapturedStdout(), "{\"error\":\"first; second\"}\n");
+}
+
+TEST(Output, WhatIsNotTakenIsAnErrorOnce) {
+  const int kept = dup(STDOUT_FILENO), full = open("/dev/full", O_WRONLY);
+  std::fflush(stdout);
+  dup2(full, STDOUT_FILENO);
+  testing::internal::CaptureStderr();
+  Print("lost\n");
+  EXPECT_EQ(Finish(kExitDone), kExitError);
+  dup2(kept, STDOUT_FILENO);
+  close(kept), close(full);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("cannot write standard output: "));
+  clearerr(stdout);
+  EXPECT_EQ(Finish(kExitShort), kExitShort);
 }
 
 TEST(PlainLayout, TokensDependOnTheIdAlone) {

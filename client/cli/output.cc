@@ -1,9 +1,13 @@
 #include "client/cli/output.h"
 
+#include <errno.h>
+#include <string.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "nlohmann/json.hpp"
 
@@ -23,6 +27,9 @@ std::string OneLine(std::string_view text) {
   return out;
 }
 
+// errno of the first result that standard output did not take. A command prints from one thread.
+int output_error = 0;
+
 bool IsNumber(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789.-%") == std::string::npos;
 }
@@ -38,11 +45,23 @@ int Fail(bool json, std::string_view message) {
 
 void Note(std::string_view message) { std::fprintf(stderr, "cistern: %s\n", OneLine(message).c_str()); }
 
+void Print(std::string_view text) {
+  errno = 0;
+  const bool written =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (!written && output_error == 0) output_error = errno != 0 ? errno : EIO;
+}
+
 void PrintResult(bool json, const Json& object, const std::string& text) {
   // Names of files and nodes may hold any byte; a replaced one beats an exception.
-  const std::string out = json ? object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n" : text;
-  std::fwrite(out.data(), 1, out.size(), stdout);
-  std::fflush(stdout);
+  Print(json ? object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n" : text);
+}
+
+int Finish(int code) {
+  const int error = std::exchange(output_error, 0);
+  if (error == 0) return code;
+  return Fail(false, std::string("cannot write standard output: ") + strerror(error) +
+                         "; the command's result is lost, point it elsewhere");
 }
 
 std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {

@@ -20,8 +20,13 @@ int Fail(bool json, std::string_view message);
 // A remark on stderr that is no error.
 void Note(std::string_view message);
 
+// To standard output, at once; Finish tells of what it did not take.
+void Print(std::string_view text);
 // Prints `object` with --json, else `text`.
 void PrintResult(bool json, const Json& object, const std::string& text);
+// The process's exit code: `code`, or kExitError and one line when standard output did not take all that was
+// printed.
+int Finish(int code);
 
 // Rows as columns: the first row is the head; columns are as wide as they must be, numbers to the right.
 std::string FormatTable(const std::vector<std::vector<std::string>>& rows);
