@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -11,6 +12,7 @@
 #include "client/cli/plain_layout.h"
 #include "client/cli/samples.h"
 #include "client/cli/tokens.h"
+#include "core/process_start.h"
 #include "core/random.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -99,6 +101,19 @@ TEST(Output, WhatIsNotTakenIsAnErrorOnce) {
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("cannot write standard output: "));
   clearerr(stdout);
   EXPECT_EQ(Finish(kExitShort), kExitShort);
+}
+
+TEST(Output, NoFileGetsTheNumberOfAClosedStandardStream) {
+  const pid_t child = fork();
+  if (child == 0) {
+    close(STDIN_FILENO), close(STDOUT_FILENO), close(STDERR_FILENO);
+    OccupyStandardStreams();
+    const int file = open("/dev/zero", O_RDWR);
+    _exit(file > STDERR_FILENO && write(STDOUT_FILENO, "x", 1) < 0 ? 0 : 1);
+  }
+  int status = 1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(PlainLayout, TokensDependOnTheIdAlone) {

@@ -59,7 +59,7 @@ void AddTrace(CLI::App* calc, CliOptions& out) {
       calc->add_subcommand("trace", "What a request log says about caching: hits, sizes, dollars");
   CalcTraceOptions& o = out.calc_trace;
   command->add_option("FILE", o.file, "Trace: JSON lines, plain or .zst")->required();
-  command->add_option("--requests", o.requests, "Stop after so many requests (default: all)");
+  AddRequests(command, o.requests);
   command->add_option("--model", o.model, "Model whose bytes and FLOPs a token has")->capture_default_str();
   command->add_option("--provider", o.provider, "Preset with a gpu: prices of RAM, NVMe and GPU time")
       ->capture_default_str();

@@ -11,6 +11,8 @@
 #include <fstream>
 #include <utility>
 
+#include "absl/strings/str_join.h"
+#include "client/cli/options.h"
 #include "client/cli/output.h"
 #include "core/hex.h"
 #include "core/ids.h"
@@ -45,6 +47,14 @@ std::optional<Json> ReadJson(const std::string& path) {
   if (!file) return std::nullopt;
   Json out = Json::parse(file, nullptr, /*allow_exceptions=*/false);
   return out;  // Discarded (is_discarded()) when it is no JSON.
+}
+
+// Nothing when it is no whole number of 0 to `max`: as the flags have it.
+std::optional<uint32_t> NumberUpTo(const Json& object, const char* name, uint32_t fallback, uint32_t max) {
+  const auto at = object.find(name);
+  if (at == object.end()) return fallback;
+  if (!at->is_number_unsigned() || at->get<uint64_t>() > max) return std::nullopt;
+  return at->get<uint32_t>();
 }
 
 template <typename T>
@@ -106,14 +116,17 @@ absl::StatusOr<std::optional<ClusterSettings>> ClusterFolder::Load() const {
   const std::string path = dir_ + "/cluster.json";
   const std::optional<Json> json = ReadJson(path);
   if (!json) return std::optional<ClusterSettings>();
-  const absl::Status damaged =
-      absl::DataLossError(path + " is damaged; mend it, or remove it and give the flags again");
+  const absl::Status damaged = absl::DataLossError(
+      path + " is damaged or out of range; mend it, or remove it and give the flags again");
   if (!json->is_object()) return damaged;
   try {
     ClusterSettings out;
     out.router = Field<std::string>(*json, "router", "");
-    out.nodes = Field<uint32_t>(*json, "nodes", kClusterNodesDefault);
-    out.shards = Field<uint32_t>(*json, "shards", 0);
+    const std::optional<uint32_t> nodes = NumberUpTo(*json, "nodes", kClusterNodesDefault, kClusterNodesMax);
+    const std::optional<uint32_t> shards = NumberUpTo(*json, "shards", 0, kClusterShardsMax);
+    if (!nodes || !shards) return damaged;
+    out.nodes = *nodes;
+    out.shards = *shards;
     out.ram_bytes = Field<uint64_t>(*json, "ram_bytes", 0);
     out.nvme_bytes = Field<uint64_t>(*json, "nvme_bytes", 0);
     out.hbm_bytes = Field<uint64_t>(*json, "hbm_bytes", 0);
@@ -155,8 +168,29 @@ absl::Status ClusterFolder::Save(const ClusterSettings& settings) const {
 
 absl::StatusOr<std::string> ClusterFolder::KeyFile() const {
   const std::string path = dir_ + "/cluster.key";
-  if (!fs::exists(path)) CISTERN_RETURN_IF_ERROR(ClusterKey::Generate().Save(path));
+  std::error_code ignored;
+  if (fs::exists(path, ignored)) return path;
+  if (const std::string kept = KeptUnderKey(); !kept.empty()) {
+    return absl::FailedPreconditionError(
+        path + " is missing, and with another key nothing in " + kept +
+        " could be found again; bring the key back, or remove those to begin with an "
+        "empty cache");
+  }
+  CISTERN_RETURN_IF_ERROR(ClusterKey::Generate().Save(path));
   return path;
+}
+
+std::string ClusterFolder::KeptUnderKey() const {
+  std::error_code ignored;
+  std::vector<std::string> kept;
+  if (!fs::is_empty(RouterState(), ignored) && !ignored) kept.push_back(RouterState());
+  for (const auto& entry : fs::directory_iterator(dir_, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("node-") && fs::exists(NodeData(name), ignored))
+      kept.push_back(entry.path().string());
+  }
+  std::sort(kept.begin(), kept.end());
+  return absl::StrJoin(kept, ", ");
 }
 
 std::optional<ProcessId> ClusterFolder::Recorded(const std::string& name) const {

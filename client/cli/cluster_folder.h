@@ -55,7 +55,8 @@ class ClusterFolder {
   // Nothing in a new folder. DataLoss naming the file when it cannot be read.
   absl::StatusOr<std::optional<ClusterSettings>> Load() const;
   absl::Status Save(const ClusterSettings& settings) const;
-  // The file with the cluster's secret; made here when it is not there.
+  // The file with the cluster's secret; made here when it is not there. FailedPrecondition when it is not,
+  // and a router or node has folders already: what they hold was stored under it.
   absl::StatusOr<std::string> KeyFile() const;
 
   // name: "router", "node-1", ...
@@ -74,6 +75,7 @@ class ClusterFolder {
 
  private:
   ClusterFolder(std::string dir, int lock) : dir_(std::move(dir)), lock_(lock) {}
+  std::string KeptUnderKey() const;  // Folders by name; empty when there are none.
   static absl::StatusOr<ClusterFolder> Lock(const std::string& dir);
   std::string dir_;  // Absolute.
   int lock_ = -1;

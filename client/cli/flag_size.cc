@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "CLI/CLI.hpp"
+#include "client/cli/options.h"
 #include "core/size.h"
 
 namespace cistern {
@@ -21,6 +22,11 @@ CLI::Option* AddSize(CLI::App* app, const std::string& name, uint64_t& value, ui
     return true;
   };
   return app->add_option(name, take, help)->type_name("SIZE");
+}
+
+CLI::Option* AddRequests(CLI::App* app, uint64_t& requests) {
+  return app->add_option("--requests", requests, "Stop after so many requests (default: all)")
+      ->check(CLI::Range(uint64_t{0}, kTraceRequestsMax));
 }
 
 }  // namespace cistern

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <sstream>
 #include <string_view>
 
 #include "CLI/CLI.hpp"
@@ -40,7 +41,7 @@ void AddUpDown(CLI::App& app, CliOptions& out) {
       app.add_subcommand("up", "Start a local cluster of real processes, or what of it is not running");
   up->add_option("--nodes", out.up.nodes, "Cache nodes (a new cluster: 2)")
       ->check(CLI::Range(1u, kClusterNodesMax));
-  up->add_option("--shards", out.up.shards, "Shards of each node")->check(CLI::Range(1u, 64u));
+  up->add_option("--shards", out.up.shards, "Shards of each node")->check(CLI::Range(1u, kClusterShardsMax));
   AddSize(up, "--ram", out.up.ram_bytes, uint64_t{1} << 20, uint64_t{1} << 44, "RAM tier of each node");
   AddSize(up, "--nvme", out.up.nvme_bytes, uint64_t{192} << 20, uint64_t{1} << 46,
           "NVMe tier of each node, in its data folder");
@@ -89,7 +90,7 @@ void AddReplay(CLI::App& app, CliOptions& out) {
       ->check(CLI::Range(1u, 4096u));
   AddSize(replay, "--bytes-per-block", out.replay.bytes_per_block, kBlockBytesMin, kBlockBytesMax,
           "Bytes of one block (default 64K)");
-  replay->add_option("--requests", out.replay.requests, "Stop after so many requests (default: all)");
+  AddRequests(replay, out.replay.requests);
   const auto speed = [&out](const CLI::results_t& results) {
     if (results.at(0) == "max") return out.replay.speed = 0, true;
     char* end = nullptr;
@@ -300,7 +301,10 @@ std::optional<int> ParseFlags(int argc, const char* const* argv, CliOptions& out
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
-    return app.exit(help);
+    std::ostringstream text;
+    const int code = app.exit(help, text, text);
+    Print(text.str());
+    return code;
   } catch (const CLI::ParseError& error) {
     return Fail(json, std::string(error.what()) + "; see 'cistern" + in_path + " --help'");
   }

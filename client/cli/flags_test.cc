@@ -52,6 +52,14 @@ TEST(Flags, RouterComesFromTheEnvironmentUnlessGiven) {
   EXPECT_EQ(Parse({"status"}).options.router, kRouterAddressDefault);
 }
 
+TEST(Flags, ANegativeCountIsNotTakenForAHugeOne) {
+  EXPECT_EQ(Parse({"replay", "f", "--requests", "7"}).options.replay.requests, 7u);
+  for (const char* wrong : {"-1", "1.5", "18446744073709551615"}) {
+    EXPECT_EQ(Parse({"replay", "f", "--requests", wrong}).code, 2) << wrong;
+    EXPECT_EQ(Parse({"calc", "trace", "f", "--requests", wrong}).code, 2) << wrong;
+  }
+}
+
 TEST(Flags, SpeedIsAFactorOrMax) {
   EXPECT_EQ(Parse({"replay", "f", "--speed", "max"}).options.replay.speed, 0);
   EXPECT_EQ(Parse({"replay", "f", "--speed", "2.5"}).options.replay.speed, 2.5);

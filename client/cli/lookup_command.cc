@@ -1,4 +1,5 @@
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -22,6 +23,9 @@ constexpr std::chrono::milliseconds kDeadline{2000};
 absl::StatusOr<std::string> ReadAll(const std::string& path) {
   if (path == "-")
     return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))  // Which a stream would tell of by throwing.
+    return absl::InvalidArgumentError(path + " is a folder; give a file of token ids with --tokens");
   std::ifstream file(path);
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (!file.is_open() || file.bad())

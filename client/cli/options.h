@@ -10,7 +10,9 @@
 namespace cistern {
 
 inline constexpr char kRouterAddressDefault[] = "127.0.0.1:7400";
+inline constexpr uint64_t kTraceRequestsMax = uint64_t{1} << 40;  // What --requests may say.
 inline constexpr uint32_t kClusterNodesMax = 64;               // Processes that one `cistern up` may start.
+inline constexpr uint32_t kClusterShardsMax = 64;              // Of each of them.
 inline constexpr uint64_t kBlockBytesMin = 4096;               // Smallest --bytes-per-block.
 inline constexpr uint64_t kBlockBytesMax = uint64_t{4} << 20;  // One part a block, for now.
 inline constexpr uint32_t kBenchBatchMax = 16384;

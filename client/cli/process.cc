@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include "absl/status/status.h"
@@ -21,6 +20,7 @@ namespace cistern {
 namespace {
 
 constexpr int kWaitStepMs = 10;
+constexpr size_t kStatBytesMax = 1024;  // 52 numbers and a name.
 constexpr size_t kLogTailBytesMax = 65536;
 
 std::vector<std::string>& KeptEnvironment() {
@@ -59,9 +59,18 @@ std::vector<char*> Pointers(std::vector<std::string>& words) {
 
 }  // namespace
 
-std::optional<uint64_t> StartTicks(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+absl::StatusOr<std::optional<uint64_t>> StartTicks(pid_t pid) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/stat";
+  char raw[kStatBytesMax];
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const ssize_t bytes = fd >= 0 ? read(fd, raw, sizeof(raw)) : -1;
+  const int error = errno;
+  if (fd >= 0) close(fd);
+  if (bytes < 0) {
+    if (error == ENOENT || error == ESRCH) return std::nullopt;
+    return absl::UnavailableError("cannot read " + path + ": " + strerror(error));
+  }
+  const std::string text(raw, static_cast<size_t>(bytes));
   const size_t close = text.rfind(')');  // The name before it may hold anything.
   if (close == std::string::npos) return std::nullopt;
   std::istringstream fields(text.substr(close + 1));
@@ -74,9 +83,26 @@ std::optional<uint64_t> StartTicks(pid_t pid) {
   return ticks;
 }
 
-bool IsAlive(const ProcessId& process) {
-  return process.pid > 0 && StartTicks(process.pid) == std::optional<uint64_t>(process.start_ticks);
+namespace {
+
+// Nobody else gets the number of a child of ours until we have reaped it.
+std::optional<bool> ChildRuns(pid_t pid) {
+  siginfo_t info{};
+  if (waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0) return std::nullopt;
+  return info.si_pid == 0;
 }
+
+// Nothing: no child of ours, and not to be read.
+std::optional<bool> Runs(const ProcessId& process) {
+  if (process.pid <= 0) return false;
+  const absl::StatusOr<std::optional<uint64_t>> ticks = StartTicks(process.pid);
+  if (!ticks.ok()) return ChildRuns(process.pid);
+  return *ticks == std::optional<uint64_t>(process.start_ticks);
+}
+
+}  // namespace
+
+bool IsAlive(const ProcessId& process) { return Runs(process).value_or(true); }
 
 void CaptureEnvironment() {
   KeptEnvironment().clear();
@@ -111,8 +137,14 @@ absl::StatusOr<ProcessId> Spawn(const SpawnRequest& request) {
     waitpid(pid, nullptr, 0);
     return failed("exec", error);
   }
-  const std::optional<uint64_t> ticks = StartTicks(pid);
-  return ProcessId{pid, ticks.value_or(0)};  // 0: it ended already; TryReap says how.
+  const absl::StatusOr<std::optional<uint64_t>> ticks = StartTicks(pid);
+  if (!ticks.ok()) {  // Nobody could find it again to end it.
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+    return absl::UnavailableError("cannot start " + request.program + ": " +
+                                  std::string(ticks.status().message()));
+  }
+  return ProcessId{pid, ticks->value_or(0)};  // 0: it ended already; TryReap says how.
 }
 
 std::optional<std::string> TryReap(pid_t pid) {
@@ -125,13 +157,16 @@ std::optional<std::string> TryReap(pid_t pid) {
 std::vector<std::string> EndProcesses(absl::Span<const ProcessId> processes, int patience_ms) {
   std::vector<std::string> how;
   for (const ProcessId& process : processes) {
-    how.push_back(IsAlive(process) ? "ended" : "gone");
+    const std::optional<bool> runs = Runs(process);
+    how.push_back(!runs ? "unknown" : *runs ? "ended" : "gone");
     // A stopped process gets its SIGTERM when it goes on.
     if (how.back() == "ended") kill(process.pid, SIGTERM), kill(process.pid, SIGCONT);
   }
   const auto all_gone = [&] {
     for (const ProcessId& process : processes) TryReap(process.pid);
-    return std::none_of(processes.begin(), processes.end(), IsAlive);
+    // What is unknown was not signalled: nothing to wait for.
+    return std::none_of(processes.begin(), processes.end(),
+                        [](const ProcessId& process) { return Runs(process).value_or(false); });
   };
   const auto wait_until_gone = [&](int milliseconds) {
     for (int waited = 0; !all_gone(); waited += kWaitStepMs) {
@@ -142,7 +177,7 @@ std::vector<std::string> EndProcesses(absl::Span<const ProcessId> processes, int
   };
   if (wait_until_gone(patience_ms)) return how;
   for (size_t i = 0; i < processes.size(); ++i) {
-    if (!IsAlive(processes[i])) continue;
+    if (!Runs(processes[i]).value_or(false)) continue;
     kill(processes[i].pid, SIGKILL);
     how[i] = "killed";
   }

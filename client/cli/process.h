@@ -20,8 +20,10 @@ struct ProcessId {
   friend bool operator==(const ProcessId&, const ProcessId&) = default;
 };
 
-// Start time of a living process (a zombie is none); nothing when there is no such process.
-std::optional<uint64_t> StartTicks(pid_t pid);
+// Start time of a living process (a zombie is none); nothing when there is no such process. Unavailable when
+// that cannot be read, as with no descriptor left: it may be alive or not.
+absl::StatusOr<std::optional<uint64_t>> StartTicks(pid_t pid);
+// Whether it may still run: false is certain.
 bool IsAlive(const ProcessId& process);
 
 // Keeps the environment as it is now for the processes that Spawn starts. Call first in main.
@@ -40,7 +42,8 @@ absl::StatusOr<ProcessId> Spawn(const SpawnRequest& request);
 std::optional<std::string> TryReap(pid_t pid);
 
 // SIGTERM to all, then SIGKILL to those left after `patience_ms`. Per process: "gone" (was not running),
-// "ended" or "killed".
+// "ended", "killed", or "unknown": no child of ours, and whether it runs could not be read, so nothing was
+// signalled.
 std::vector<std::string> EndProcesses(absl::Span<const ProcessId> processes, int patience_ms);
 
 // The folder of the running program, where its siblings lie.

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -59,6 +60,39 @@ TEST_F(ProcessTest, NeverSignalsAnotherProcessWithTheSameNumber) {
   EXPECT_THAT(EndProcesses({other, ProcessId{}}, 50), ElementsAre("gone", "gone"));
   EXPECT_TRUE(IsAlive(*process));
   EndProcesses({*process}, 5000);
+}
+
+// No descriptor can be opened while one of these lives.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit none = before_;
+    none.rlim_cur = 0;
+    setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(ProcessTest, AChildIsEndedWithoutADescriptorLeft) {
+  const absl::StatusOr<ProcessId> process = Shell("while :; do sleep 1; done");
+  ASSERT_TRUE(process.ok());
+  {
+    const NoDescriptors none;
+    EXPECT_TRUE(IsAlive(*process));
+    EXPECT_THAT(EndProcesses({*process}, 5000), ElementsAre("ended"));
+  }
+  EXPECT_FALSE(IsAlive(*process));
+}
+
+TEST_F(ProcessTest, WhatCannotBeReadIsNeitherGoneNorSignalled) {
+  const ProcessId self{getpid(), 1};
+  const NoDescriptors none;
+  EXPECT_TRUE(IsAlive(self));
+  EXPECT_THAT(EndProcesses({self}, 5000), ElementsAre("unknown"));
 }
 
 TEST_F(ProcessTest, TellsHowAChildEndedAndWhatItSaidLast) {
@@ -121,12 +155,45 @@ TEST_F(ProcessTest, FolderIsHeldByOneAtATimeAndKeyStaysTheSame) {
   EXPECT_EQ(text, std::string((std::istreambuf_iterator<char>(second)), std::istreambuf_iterator<char>()));
 }
 
+// With another key nothing on disk could be found again.
+TEST_F(ProcessTest, ALostKeyIsNotReplacedOnceSomethingWasStoredUnderIt) {
+  absl::StatusOr<ClusterFolder> folder = ClusterFolder::Create(dir_ + "/c");
+  ASSERT_TRUE(folder.ok());
+  ASSERT_TRUE(folder->KeyFile().ok());
+  std::filesystem::remove(dir_ + "/c/cluster.key");
+  EXPECT_TRUE(folder->KeyFile().ok());  // Nothing yet.
+  for (const std::string& at : {folder->RouterState() + "/state", folder->NodeData("node-1")}) {
+    std::filesystem::create_directories(at);
+    std::filesystem::remove(dir_ + "/c/cluster.key");
+    EXPECT_THAT(std::string(folder->KeyFile().status().message()), HasSubstr("cluster.key is missing")) << at;
+    EXPECT_FALSE(std::filesystem::exists(dir_ + "/c/cluster.key"));
+    std::filesystem::remove_all(at);
+  }
+}
+
+TEST_F(ProcessTest, SettingsOutOfRangeAreNamed) {
+  absl::StatusOr<ClusterFolder> folder = ClusterFolder::Create(dir_ + "/c");
+  ASSERT_TRUE(folder.ok());
+  for (const char* text :
+       {R"({"router": "127.0.0.1:1", "nodes": 4000000000})", R"({"router": "127.0.0.1:1", "nodes": 0})",
+        R"({"router": "127.0.0.1:1", "nodes": -1})", R"({"router": "127.0.0.1:1", "nodes": 4294967298})",
+        R"({"router": "127.0.0.1:1", "nodes": 1.5})",
+        R"({"router": "127.0.0.1:1", "nodes": 1, "shards": 65})"}) {
+    std::ofstream(dir_ + "/c/cluster.json") << text;
+    EXPECT_THAT(std::string(folder->Load().status().message()),
+                HasSubstr("cluster.json is damaged or out of range"))
+        << text;
+  }
+}
+
 TEST_F(ProcessTest, F65_DamagedSettingsAreNamedNotThrown) {
   absl::StatusOr<ClusterFolder> folder = ClusterFolder::Create(dir_ + "/c");
   ASSERT_TRUE(folder.ok());
   for (const char* text : {"", "{", "[]", "{\"router\": 7}", "{\"router\": \"\"}"}) {
     std::ofstream(dir_ + "/c/cluster.json") << text;
-    EXPECT_THAT(std::string(folder->Load().status().message()), HasSubstr("cluster.json is damaged")) << text;
+    EXPECT_THAT(std::string(folder->Load().status().message()),
+                HasSubstr("cluster.json is damaged or out of range"))
+        << text;
   }
   EXPECT_THAT(std::string(ClusterFolder::Open(dir_ + "/none").status().message()), HasSubstr("no cluster"));
 }

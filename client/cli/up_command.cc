@@ -45,7 +45,8 @@ std::string ClusterText(const LocalCluster& cluster) {
   return FormatTable(rows);
 }
 
-// Ends everything that the folder has on record. The lock must be held.
+// Ends everything that the folder has on record; what could not be told to be alive or gone stays there. The
+// lock must be held.
 Json EndAll(const ClusterFolder& folder) {
   std::vector<std::string> names = folder.RecordedNames();
   std::vector<ProcessId> processes;
@@ -54,11 +55,22 @@ Json EndAll(const ClusterFolder& folder) {
   const std::vector<std::string> how = EndProcesses(processes, kDownPatienceMs);
   Json stopped = Json::array();
   for (size_t i = 0; i < names.size(); ++i) {
-    folder.Forget(names[i]);
+    if (how[i] != "unknown") folder.Forget(names[i]);
     const std::string id = names[i] == "router" ? "router-1" : names[i];
     stopped.push_back(Json{{"id", id}, {"pid", processes[i].pid}, {"how", how[i]}});
   }
   return stopped;
+}
+
+// The exit code after EndAll.
+int Ended(const Json& stopped) {
+  for (const Json& row : stopped) {
+    if (row["how"] != "unknown") continue;
+    return Fail(false,
+                row["id"].get<std::string>() + " (pid " + row["pid"].dump() +
+                    ") may still run: /proc cannot be read; raise `ulimit -n` and call 'cistern down' again");
+  }
+  return kExitDone;
 }
 
 // Stays until Ctrl-C or SIGTERM; says once when a process of the cluster ends by itself.
@@ -111,8 +123,7 @@ int RunUp(const CliOptions& given) {
   StayInForeground(cluster, signals);
   absl::StatusOr<ClusterFolder> again = ClusterFolder::Open(options.dir);
   if (!again.ok()) return Fail(options.json, Words(again.status()));
-  EndAll(*again);
-  return kExitDone;
+  return Ended(EndAll(*again));
 }
 
 int RunDown(const CliOptions& options) {
@@ -124,7 +135,7 @@ int RunDown(const CliOptions& options) {
     rows.push_back({row["id"].get<std::string>(), row["pid"].dump(), row["how"].get<std::string>()});
   }
   PrintResult(options.json, out, rows.size() == 1 ? "nothing was running\n" : FormatTable(rows));
-  return kExitDone;
+  return Ended(out["stopped"]);
 }
 
 }  // namespace cistern

@@ -1,0 +1,68 @@
+"""What `cistern` and the programs it starts refuse or survive, with real processes: cli_refusals_test.py BIN_DIR [unittest flags]."""
+import contextlib, json, os, pathlib, signal, subprocess, unittest
+
+import sanitizer
+from cli_test import BIN, PATIENCE, Case, WithCluster, run
+
+
+class Output(Case):
+    def test_what_standard_output_does_not_take_is_an_error(self):
+        economics = ["calc", "economics", "--model", "llama-3-8b", "--prefix", "1000", "--new", "100", "--output", "10"]
+        for words in (["--help"], ["--version"], ["layout", "list"], ["layout", "list", "--json"], ["calc", "memory", "--help"], economics):
+            self.assertEqual(run(*words).returncode, 0, words)
+            for broken in (">/dev/full", ">&-"):
+                done = subprocess.run(["sh", "-c", f'exec "$@" {broken}', "sh", str(BIN / "cistern"), *words], stdin=subprocess.DEVNULL,
+                                      stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
+                self.assertEqual(done.returncode, 2, (words, broken))
+                self.assertIn("cannot write standard output: ", done.stderr)
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+
+
+class Fsck(Case):
+    def test_what_is_no_nodes_folder_is_not_clean(self):
+        for folder in ("/", self.folder):
+            self.refused("fsck", folder, says=["no node's data folder", "node-1/data"])
+        (self.folder / "node_id").write_text("damaged\nmore\n")
+        done = run("fsck", self.folder, "--json")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual([p["kind"] for p in json.loads(done.stdout)["problems"]], ["node_id"])
+
+
+class Starts(WithCluster):
+    def test_a_lost_key_is_not_replaced(self):
+        self.up("--nodes", 1, "--ram", "16M")
+        self.ok("down", "--dir", self.dir)
+        (self.dir / "cluster.key").rename(self.folder / "kept")
+        self.refused("up", "--dir", self.dir, "--detach", says=["cluster.key is missing", "node-1", "bring the key back"])
+        (self.folder / "kept").rename(self.dir / "cluster.key")
+        self.up()
+
+    def test_with_few_descriptors_nothing_is_left_running(self):
+        """Whatever fails for lack of them: there is one line, and what was started is ended."""
+        for limit in (12, 16, 24, 32, 64):
+            done = subprocess.run(["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", str(BIN / "cistern"), "up", "--dir", str(self.dir),
+                                   "--router", self.router, "--nodes", "1", "--ram", "16M", "--detach"],
+                                  stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE)
+            self.assertEqual(done.returncode, 2, (limit, done))
+            self.assertRegex(done.stderr, r"(?i)open files", limit)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            left = [p for p in pathlib.Path("/proc").glob("[0-9]*") if str(self.dir) in self.words_of(p)]
+            self.assertEqual(left, [], limit)
+
+    @staticmethod
+    def words_of(process):
+        with contextlib.suppress(OSError):
+            return (process / "cmdline").read_text().replace("\0", " ")
+        return ""
+
+    def test_a_stopped_router_is_not_taken_for_none(self):
+        router = self.up("--nodes", 1, "--ram", "16M")["router"]["pid"]
+        os.kill(router, signal.SIGSTOP)
+        self.addCleanup(os.kill, router, signal.SIGCONT)
+        said = self.refused("status", env=self.env, says=[self.router, "does not answer"])
+        self.assertNotIn("no router", said)
+        os.kill(router, signal.SIGCONT)
+
+
+if __name__ == "__main__":
+    sanitizer.run(lambda: unittest.main(verbosity=2))
