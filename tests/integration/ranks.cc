@@ -80,7 +80,8 @@ class Engine {
   void Round(uint32_t round) {
     Store(kBlocks / 2);
     Store(kBlocks);
-    const bool drop = random_.Below(2) == 0;
+    // With a pause the caller takes nodes away, and needs a hit that only they end.
+    const bool drop = !arguments_.pause && random_.Below(2) == 0;
     std::thread dropper([&] {
       for (uint64_t spin = random_.Below(2000); drop && spin > 0; --spin) std::this_thread::yield();
       if (drop) DropAll();
