@@ -4,9 +4,14 @@
 
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
+// lint: allow(room) because the file under test is a node's, written as nodes write it.
+#include "cache_node/disk/id_file.h"
+#include "client/cli/cluster_folder.h"
 #include "client/cli/content.h"
 #include "client/cli/output.h"
 #include "client/cli/plain_layout.h"
@@ -126,6 +131,21 @@ TEST(PlainLayout, TokensDependOnTheIdAlone) {
   EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin() + 16));
   EXPECT_FALSE(std::equal(a.begin(), a.end(), b.begin()));
   EXPECT_NE(a, c);
+}
+
+// A wrong id would make a router that none of the nodes may join.
+TEST(ClusterFolder, F37_TheNodesClusterIsReadPastADamagedLine) {
+  const std::string dir = testing::TempDir() + "/cistern-cluster-" + std::to_string(getpid());
+  const std::string data = dir + "/node-1/data";
+  std::filesystem::create_directories(data);
+  ClusterId cluster;
+  cluster.bytes[0] = 0xab;
+  ASSERT_TRUE(WriteClusterId(data, cluster).ok());
+  std::fstream(data + "/cluster_id", std::ios::in | std::ios::out) << "cd";  // The first of its copies.
+  const absl::StatusOr<ClusterFolder> folder = ClusterFolder::Create(dir);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_EQ(folder->ClusterOfNodes(), ToHex(cluster));
+  std::filesystem::remove_all(dir);
 }
 
 }  // namespace

@@ -13,8 +13,9 @@
 
 #include "absl/strings/str_join.h"
 #include "client/cli/options.h"
+// lint: allow(room) because the CLI links what it shows: the node's own code for the node's own files.
+#include "cache_node/disk/id_file.h"
 #include "client/cli/output.h"
-#include "core/hex.h"
 #include "core/ids.h"
 #include "core/status_macros.h"
 #include "core/ticket.h"
@@ -221,9 +222,8 @@ bool ClusterFolder::HasRouterState() const {
 std::string ClusterFolder::ClusterOfNodes() const {
   std::error_code ignored;
   for (const auto& node : fs::directory_iterator(dir_, ignored)) {
-    std::ifstream file(node.path() / "data/cluster_id");
-    std::string id;
-    if (file >> id && IdFromHex<ClusterId>(id).has_value()) return id;
+    const auto id = ReadClusterId((node.path() / "data").string());
+    if (id.ok() && id->has_value()) return ToHex(**id);
   }
   return {};
 }
