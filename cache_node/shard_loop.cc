@@ -82,7 +82,7 @@ void ShardLoop::Run() {
     if (posted || worked) {
       last_work = now;
       spin.Reset();
-    } else if (now - last_work < kSpinAfterWork && !transport_->AwaitsRoom()) {
+    } else if (now - last_work < kSpinAfterWork && !transport_->AwaitsBulk()) {
       spin.Once();
     } else {
       Sleep(now);

@@ -226,6 +226,7 @@ void Client::Impl::Wake() {
 }
 
 void Client::Impl::Sleep() {
+  if (options_.spin) transport_->SetSpinning(false);
   Arm();
   asleep_ = true;
   mutex_.Unlock();
@@ -237,6 +238,7 @@ void Client::Impl::Sleep() {
     uint64_t count;
     if (events[i].data.fd == wake_fd_) (void)!read(wake_fd_, &count, sizeof(count));
   }
+  if (options_.spin) transport_->SetSpinning(true);
 }
 
 bool Client::Impl::Poll() {
@@ -269,7 +271,7 @@ void Client::Impl::WaitFor(const bool* done) {
       run.clear();
       mutex_.Lock();
     } else if (!*done && !did) {
-      if (options_.spin) {
+      if (options_.spin && !transport_->AwaitsBulk()) {
         mutex_.Unlock();  // Others may submit between two polls.
         spin.Once();
         mutex_.Lock();

@@ -65,6 +65,8 @@ class FrameReader {
   void DrainPayload();
   // True while the payload of this request's frame is arriving; from then on it is drained.
   bool DrainIfArriving(uint64_t request_id);
+  // Of the payload that is arriving, what has not come yet.
+  uint64_t due_bytes() const { return state_ == State::kPayload ? payload_left_ : 0; }
   bool draining() const { return draining_; }
   uint64_t drained_bytes() const { return drained_bytes_; }
 

@@ -35,7 +35,7 @@ class JoinedTransport final : public Transport {
   std::map<std::string, uint64_t> counters() const override;
   bool Poll() override;
   int WaitFd() const override { return epoll_.get(); }
-  bool AwaitsRoom() const override { return sockets_->AwaitsRoom() || fabric_->AwaitsRoom(); }
+  bool AwaitsBulk() const override { return sockets_->AwaitsBulk() || fabric_->AwaitsBulk(); }
   void SetSpinning(bool spinning) override {
     sockets_->SetSpinning(spinning);
     fabric_->SetSpinning(spinning);

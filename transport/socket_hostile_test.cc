@@ -254,18 +254,18 @@ TEST_P(SocketHostile, APeerThatTakesNoBytesIsClosedAfterItsTime) {
   OutFrame frame;
   frame.type = FrameType::kReadReply;
   frame.payload = absl::MakeConstSpan(&segment, 1);
-  EXPECT_FALSE(pair_->node().AwaitsRoom());
+  EXPECT_FALSE(pair_->node().AwaitsBulk());
   frame.cookie = 1;
   ASSERT_TRUE(pair_->node().Send(node_handler_.up.back(), frame).ok());
   for (int i = 0; i < 1000; ++i) pair_->Step();
-  EXPECT_TRUE(pair_->node().AwaitsRoom());  // Its owner sleeps rather than spins.
+  EXPECT_TRUE(pair_->node().AwaitsBulk());  // Its owner sleeps rather than spins.
   pair_->clock().Advance(kStalledSendMax - 1);
   for (int i = 0; i < 100; ++i) pair_->Step();
   EXPECT_EQ(Counter("stalled_sends_total"), 0u);
   pair_->clock().Advance(1);
   ASSERT_TRUE(Until([&] { return Counter("stalled_sends_total") == 1; }));
   EXPECT_THAT(node_handler_.down[node_handler_.up.back()], SizeIs(1));
-  EXPECT_FALSE(pair_->node().AwaitsRoom());
+  EXPECT_FALSE(pair_->node().AwaitsBulk());
   EXPECT_THAT(node_handler_.sent, IsEmpty());
 }
 

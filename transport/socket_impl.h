@@ -34,7 +34,7 @@ class SocketTransport::Impl {
   void Fence(PeerId id, const absl::Status& why);
   const PeerPath* Path(PeerId id) const;
   std::vector<ConstSegment> MappedRegions(PeerId id) const;
-  bool AwaitsRoom() const { return writers_waiting_ > 0; }
+  bool AwaitsBulk() const { return writers_waiting_ > 0 || streams_ > 0; }
   void SetSpinning(bool spinning);
   bool Poll();
 
@@ -49,6 +49,13 @@ class SocketTransport::Impl {
   // kDirectRoundsMax rounds epoll is asked all the same, for listeners, handshakes, wakes and bells.
   static constexpr size_t kDirectPeersMax = 4;
   static constexpr int kDirectRoundsMax = 16;
+  // A payload of which at least so much is still to come is a stream: its reader sleeps until
+  // kStreamStepBytes are there, instead of asking again and again. Two parts of a quarter of the receive
+  // buffer leave the sender room enough to go on meanwhile. TCP on one host, 16 x 1 MiB, spinning: 4.06 GB a
+  // CPU-second before, 4.5 to 4.8 with it, at .95 of the rate.
+  static constexpr uint64_t kStreamBytesMin = 2u << 20;
+  static constexpr int kStreamStepBytes = 512 << 10;
+  static constexpr int kStreamStepsPerBuffer = 4;
   // What an epoll event is about, in the high half of its data.
   enum Tag : uint32_t { kPeerTag, kListenerTag, kWakeTag, kTimerTag, kForeignTag };
   struct Listener {
@@ -84,6 +91,7 @@ class SocketTransport::Impl {
   bool ServeDirectly();
   bool HandleEvent(const epoll_event& event);
   bool ServeRead(SocketPeer& peer);
+  void SetStream(SocketPeer& peer, bool on);
   bool HandleReadEvent(SocketPeer& peer, FrameReader::Event event);
   void BeginPayload(SocketPeer& peer);
   void DeliverFrame(SocketPeer& peer);
@@ -139,6 +147,7 @@ class SocketTransport::Impl {
   absl::flat_hash_map<PeerId, std::unique_ptr<SocketPeer>> peers_;
   std::vector<std::unique_ptr<SocketPeer>> graveyard_;
   size_t writers_waiting_ = 0;    // Peers with wants_write.
+  size_t streams_ = 0;            // Peers with in_stream.
   size_t rings_ = 0;              // Peers that have one, also those that have not entered it.
   std::vector<PeerId> ring_ids_;  // Peers that are in theirs.
   bool spinning_ = false;         // The owner polls again and again.

@@ -45,6 +45,7 @@ struct SocketPeer {
   bool wants_write = false;   // EPOLLOUT is armed.
   bool unflushed = false;     // In Impl's list of those with frames that may wait.
   bool ring_offered = false;  // With the ack; frames wait until the client has said whether it takes it.
+  bool in_stream = false;     // Sleeping, we are woken for a step of it (SO_RCVLOWAT), not for each byte.
   bool in_ring = false;       // Frames go through `ring`, the socket has bells and the end.
   uint8_t version = kWireVersionMax;
   Nanos deadline = kNever;  // Of the handshake.

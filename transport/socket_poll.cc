@@ -118,10 +118,29 @@ bool SocketTransport::Impl::ServeRead(SocketPeer& peer) {
   peer.reader.StartRound();
   while (peer.state != State::kDown && !peer.doomed) {
     const FrameReader::Event event = peer.reader.Next(peer.fd.get());
-    if (event == FrameReader::Event::kNothing) return peer.reader.burst_bytes() > 0;
+    if (event == FrameReader::Event::kNothing) {
+      SetStream(peer, !peer.in_ring && peer.reader.due_bytes() >= kStreamBytesMin);
+      return peer.reader.burst_bytes() > 0;
+    }
     if (!HandleReadEvent(peer, event)) break;
   }
   return true;
+}
+
+void SocketTransport::Impl::SetStream(SocketPeer& peer, bool on) {
+  if (peer.in_stream == on) return;
+  peer.in_stream = on;
+  on ? ++streams_ : --streams_;
+  if (peer.is_unix) return;  // These know no low-water mark for poll.
+  int step = 1;
+  if (on) {
+    // The kernel lets a buffer grow with what comes, but holds it at the mark once that is near its size.
+    int buffer = 0;
+    socklen_t size = sizeof(buffer);
+    if (getsockopt(peer.fd.get(), SOL_SOCKET, SO_RCVBUF, &buffer, &size) != 0) return;
+    step = std::clamp(buffer / kStreamStepsPerBuffer, 1, kStreamStepBytes);
+  }
+  setsockopt(peer.fd.get(), SOL_SOCKET, SO_RCVLOWAT, &step, sizeof(step));
 }
 
 // False: stop reading this peer in this round.

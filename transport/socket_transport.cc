@@ -40,7 +40,7 @@ std::vector<ConstSegment> SocketTransport::MappedRegions(PeerId peer) const {
   return impl_->MappedRegions(peer);
 }
 bool SocketTransport::Poll() { return impl_->Poll(); }
-bool SocketTransport::AwaitsRoom() const { return impl_->AwaitsRoom(); }
+bool SocketTransport::AwaitsBulk() const { return impl_->AwaitsBulk(); }
 int SocketTransport::WaitFd() const { return impl_->wait_fd(); }
 void SocketTransport::SetSpinning(bool spinning) { impl_->SetSpinning(spinning); }
 std::map<std::string, uint64_t> SocketTransport::counters() const { return impl_->counters(); }
@@ -196,6 +196,7 @@ void SocketTransport::Impl::Down(SocketPeer& peer, const absl::Status& why) {
   if (peer.IsUnauthenticated()) --unauthenticated_;
   peer.state = State::kDown;
   if (peer.wants_write) --writers_waiting_;
+  if (peer.in_stream) --streams_;
   if (peer.ring != nullptr) --rings_;
   if (peer.in_ring) std::erase(ring_ids_, peer.id);
   peer.fd.Reset();  // Leaves epoll with it.

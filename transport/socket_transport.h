@@ -64,7 +64,7 @@ class SocketTransport final : public Transport {
   const PeerPath* Path(PeerId peer) const override;
   std::vector<ConstSegment> MappedRegions(PeerId peer) const override;
   bool Poll() override;
-  bool AwaitsRoom() const override;
+  bool AwaitsBulk() const override;
   int WaitFd() const override;
   void SetSpinning(bool spinning) override;
 

@@ -158,9 +158,10 @@ class Transport {
 
   // Moves everything that can move; true if anything did. Never blocks.
   virtual bool Poll() = 0;
-  // What the last Poll left waits for a peer to take bytes: sleep on WaitFd rather than spin, since a full
-  // socket buffer outlasts the wake-up.
-  virtual bool AwaitsRoom() const { return false; }
+  // What the last Poll left waits for a peer to take bytes, or for so many to come that a wake-up is cheap
+  // beside them: sleep on WaitFd rather than spin, which would only take the core, and the connection's lock,
+  // from the peer.
+  virtual bool AwaitsBulk() const { return false; }
   // Readable when Poll would find work, except while SetSpinning(true); level-triggered. -1 in the
   // simulation.
   virtual int WaitFd() const = 0;
