@@ -209,10 +209,11 @@ void DiskLog::Forget(const BlockHash& hash, PartCoord coord, const DiskEntry& pl
 // --- dropping
 
 uint64_t DiskLog::DropBlocks(absl::Span<const BlockHash> blocks) {
-  EndCopy();
+  const bool copying = writer_->is_copying() && !carried_.has_value();
   uint64_t dropped = 0;
   for (const BlockHash& hash : blocks) {
     bool any = recovering();  // An extent that is still to be scanned may have it.
+    if (copying && hash == copied_.block.hash) any = copied_dropped_ = true;
     for (const uint32_t coord : coords_seen_) {
       const DiskEntry* entry = index_.Find(hash, PartCoord::Unpack(coord));
       if (entry == nullptr) continue;
@@ -240,7 +241,7 @@ uint64_t DiskLog::Expire(const BlockHash& hash) {
 }
 
 uint64_t DiskLog::DropAll() {
-  EndCopy();
+  copied_dropped_ = true;
   const uint64_t dropped = index_.size();
   index_.EraseIf([&](const DiskEntry& entry) {
     Unaccount(entry);
@@ -259,7 +260,9 @@ bool DiskLog::Poll() {
   bool any = queue_.Poll();
   if (recovering() && !stopping_) any |= RecoverStep();
   AppendDrops();
+  carried_in_turn_ = 0;
   MaintainStep();
+  any |= carried_in_turn_ > 0;
   any |= writer_->Poll();
   any |= queue_.Poll();
   if (degraded_ && !probing_ && clock_.Now() >= retry_at_) Probe();
@@ -270,7 +273,7 @@ Nanos DiskLog::NextWake() const {
   if (recovering() && !stopping_) return 0;
   // Where nothing wakes at the end of a request (simulation), time has to.
   if (queue_.open() > 0 && queue_.disk().WaitFd() < 0) return clock_.Now() + kMillisecond / 10;
-  if ((!drops_waiting_.empty() || drop_all_waiting_) && !degraded_) return clock_.Now() + kMillisecond;
+  if (HasDropsWaiting() && !degraded_) return clock_.Now() + kMillisecond;
   if (job_ == Job::kCopying && copy_loaded_) return clock_.Now() + kMillisecond / 4;
   const bool jobs = job_ == Job::kLeaving || !seal_queue_.empty() || !repair_queue_.empty();
   if (jobs && !stopping_) return std::max(maintain_at_, clock_.Now());
@@ -278,6 +281,7 @@ Nanos DiskLog::NextWake() const {
 }
 
 void DiskLog::Stop() {
+  EndCopy();
   stopping_ = true;
   writer_->Seal();
 }

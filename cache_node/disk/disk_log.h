@@ -25,7 +25,10 @@ namespace cistern {
 
 inline constexpr uint32_t kExtentsMin = 3;  // One that is written, one that leaves, one between.
 inline constexpr uint64_t kCopyBytesMax = kExtentBytes / 2;  // Of a leaving extent that is written again.
-inline constexpr uint32_t kReadyExtents = 2;                 // Free files kept ready.
+// Of that in one turn, a record's header page counted along: a hit waits so long. Records are cut for it.
+inline constexpr uint64_t kReclaimBytesPerTurn = 64u << 10;
+inline constexpr size_t kDropsPerTurn = 2048;   // Hashes of drops that one turn appends: 64 KiB.
+inline constexpr uint32_t kReadyExtents = 2;    // Free files kept ready.
 inline constexpr uint32_t kFreeExtentsMax = 4;  // More free files than that give their space back.
 inline constexpr Nanos kDegradedRetryMin = kSecond;
 inline constexpr Nanos kDegradedRetryMax = 30 * kSecond;
@@ -94,7 +97,8 @@ class DiskLog {
   };
   Appended Append(RecordHeader& header, absl::Span<const std::byte* const> data);
   // The same in steps. kOk: it has begun, and what `data` names stays until Continue has told its end.
-  // Whatever else is appended or dropped meanwhile ends it first.
+  // Append meanwhile ends it first. A block that is dropped meanwhile is not found afterwards either. kNoRoom
+  // also: what the log has to append itself comes first.
   Appended Begin(RecordHeader header, std::vector<const std::byte*> data);
   // Copies up to `budget` bytes, and takes them off it; the end, once it has come.
   std::optional<Appended> Continue(uint64_t& budget);
@@ -119,6 +123,8 @@ class DiskLog {
   uint64_t Expire(const BlockHash& hash);
 
   bool Poll();
+  // What the last Poll copied of a leaving extent, at most kReclaimBytesPerTurn.
+  uint64_t carried_in_turn() const { return carried_in_turn_; }
   Nanos NextWake() const;
   // Makes all durable and seals the open extent; done when IsIdle.
   void Stop();
@@ -144,6 +150,7 @@ class DiskLog {
   }
 
   // disk_log_append.cc
+  bool HasDropsWaiting() const { return !drops_waiting_.empty() || drop_all_waiting_; }
   std::optional<Appended> Refuses(const RecordHeader& header);
   void EnterParts(const RecordHeader& header);
   // disk_log.cc
@@ -187,7 +194,10 @@ class DiskLog {
   void StartReclaim(FileId victim);
   void PlanCopies(std::vector<FooterEntry> entries);
   void CopyOn();
-  bool CopyRecord(const Copy& copy);
+  void CopyRecords(uint64_t& budget);
+  bool BeginCarrying();
+  bool CarryOn(uint64_t& budget);
+  void Carried();
   void StartFree();
   void FinishJob();
 
@@ -206,6 +216,7 @@ class DiskLog {
   ExtentTable table_;
   std::unique_ptr<ExtentWriter> writer_;
   RecordHeader copied_;                  // Of Begin; the writer names it.
+  bool copied_dropped_ = false;          // Its block was, meanwhile.
   std::optional<Appended> copy_result_;  // Ended before Continue was asked.
   DiskLogCounters counters_;
   uint64_t next_life_ = 1;
@@ -227,6 +238,11 @@ class DiskLog {
   std::deque<Copy> copies_;
   bool copy_all_ = false;  // Also what was never read.
   bool copy_loaded_ = false, copy_reading_ = false;
+  std::optional<RecordHeader>
+      carried_;  // Of copies_.front(), on its way to the log's end; the writer names it.
+  uint64_t carried_in_turn_ = 0;
+  // The writer takes one record after the other: callers' and reclaim's in turn, where both have some.
+  bool callers_turn_ = false, reclaims_turn_ = false;
   uint32_t copy_begin_ = 0, copy_end_ = 0;
   uint64_t leave_after_ = 0;  // The writer's `ended` at which all copies are on disk.
   uint32_t creating_ = 0;

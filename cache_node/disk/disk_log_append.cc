@@ -33,9 +33,13 @@ DiskLog::Appended DiskLog::Append(RecordHeader& header, absl::Span<const std::by
 }
 
 DiskLog::Appended DiskLog::Begin(RecordHeader header, std::vector<const std::byte*> data) {
-  CISTERN_CHECK(!writer_->is_copying() && !copy_result_.has_value());
+  CISTERN_CHECK((!writer_->is_copying() || carried_.has_value()) && !copy_result_.has_value());
   if (const std::optional<Appended> refused = Refuses(header)) return *refused;
+  callers_turn_ = carried_.has_value();
+  AppendDrops();  // What is dropped and written again is dropped first.
+  if (carried_.has_value() || reclaims_turn_ || HasDropsWaiting()) return Appended::kNoRoom;
   copied_ = std::move(header);
+  copied_dropped_ = false;
   return writer_->Begin(copied_, data) ? Appended::kOk : Appended::kNoRoom;
 }
 
@@ -49,7 +53,7 @@ std::optional<DiskLog::Appended> DiskLog::Continue(uint64_t& budget) {
     case ExtentWriter::Copied::kLost:
       return Appended::kOff;
     case ExtentWriter::Copied::kDone:
-      EnterParts(copied_);
+      if (!copied_dropped_) EnterParts(copied_);
       return Appended::kOk;
   }
   return std::nullopt;
@@ -57,7 +61,11 @@ std::optional<DiskLog::Appended> DiskLog::Continue(uint64_t& budget) {
 
 void DiskLog::EndCopy() {
   uint64_t budget = UINT64_MAX;
-  if (writer_->is_copying()) copy_result_ = Continue(budget);
+  if (carried_.has_value()) {
+    (void)CarryOn(budget);
+  } else if (writer_->is_copying()) {
+    copy_result_ = Continue(budget);
+  }
 }
 
 void DiskLog::EnterParts(const RecordHeader& header) {
@@ -76,10 +84,10 @@ void DiskLog::EnterParts(const RecordHeader& header) {
   }
 }
 
-// Says on disk what is gone, so that no start brings it back.
+// Says on disk what is gone, so that no start brings it back. After a record that is being copied: that was
+// begun before.
 void DiskLog::AppendDrops() {
-  if ((drops_waiting_.empty() && !drop_all_waiting_) || degraded_) return;
-  EndCopy();
+  if (!HasDropsWaiting() || degraded_ || writer_->is_copying()) return;
   RecordHeader header;
   std::vector<const std::byte*> data;
   bool damaged = false;
@@ -89,13 +97,14 @@ void DiskLog::AppendDrops() {
     return;
   }
   header.kind = RecordKind::kDrop;
-  const size_t count = std::min<size_t>(drops_waiting_.size(), kDropsPerRecordMax);
-  const auto* bytes = reinterpret_cast<const std::byte*>(drops_waiting_.data());
+  const size_t count = std::min(drops_waiting_.size(), kDropsPerTurn);
+  const auto* bytes =
+      reinterpret_cast<const std::byte*>(drops_waiting_.data() + drops_waiting_.size() - count);
   const auto length = static_cast<uint32_t>(count * sizeof(BlockHash));
   header.parts.push_back({.coord = {}, .at = 0, .length = length, .crc = Crc32c(bytes, length)});
   data.push_back(bytes);
   if (!writer_->Append(header, data, damaged)) return;
-  drops_waiting_.erase(drops_waiting_.begin(), drops_waiting_.begin() + static_cast<long>(count));
+  drops_waiting_.resize(drops_waiting_.size() - count);
 }
 
 }  // namespace cistern

@@ -7,7 +7,6 @@
 #include "cache_node/disk/crash_point.h"
 #include "cache_node/disk/disk_log.h"
 #include "core/check.h"
-#include "core/crc32c.h"
 
 namespace cistern {
 namespace {
@@ -16,7 +15,6 @@ constexpr uint32_t kCopyReadMax = kRecordBytesMax;  // One read of a leaving ext
 constexpr uint32_t kCopyGapMax = 256u
                                  << 10;  // Unwanted bytes between two wanted records that are read along.
 constexpr uint32_t kSpareFrom = 16;      // Extents from which on reclaim keeps more than one free.
-constexpr uint32_t kCopiesPerTurn = 64;  // Records, so that a turn of the shard stays short.
 
 }  // namespace
 
@@ -180,7 +178,8 @@ void DiskLog::CopyOn() {
   if (copy_reading_) return;
   if (!writer_->has_head()) table_.Recount();
   const bool stuck = !writer_->has_head() && table_.free_count() == 0 && creating_ == 0;
-  if (stuck) {  // A failed write took the open extent, and no other is left: these parts cannot be kept.
+  if (stuck && !carried_.has_value()) {
+    // A failed write took the open extent, and no other is left: these parts cannot be kept.
     for (const Copy& copy : copies_) {
       for (const FooterEntry& place : copy.parts) {
         const DiskEntry* entry = index_.Find(place.block.hash, place.coord);
@@ -190,6 +189,7 @@ void DiskLog::CopyOn() {
       }
     }
     copies_.clear();
+    reclaims_turn_ = false;
   }
   if (copies_.empty()) {
     leave_after_ = writer_->appended();
@@ -197,10 +197,9 @@ void DiskLog::CopyOn() {
     return;
   }
   if (copy_loaded_) {
-    for (uint32_t i = 0; i < kCopiesPerTurn && !copies_.empty() && copies_.front().end <= copy_end_; ++i) {
-      if (!CopyRecord(copies_.front())) return;  // No room now.
-      copies_.pop_front();
-    }
+    uint64_t budget = kReclaimBytesPerTurn;
+    CopyRecords(budget);
+    carried_in_turn_ = kReclaimBytesPerTurn - budget;
     copy_loaded_ = !copies_.empty() && copies_.front().end <= copy_end_;
     return;
   }
@@ -219,52 +218,112 @@ void DiskLog::CopyOn() {
   });
 }
 
-// Appends what is still wanted of one record that lies in aux_. False: no room now.
-bool DiskLog::CopyRecord(const Copy& copy) {
+// Copies up to `budget` bytes of the records that lie in aux_, one after the other.
+void DiskLog::CopyRecords(uint64_t& budget) {
+  while (budget > 0 && !copies_.empty() && copies_.front().end <= copy_end_) {
+    if (!carried_.has_value()) {
+      if (!BeginCarrying()) return;
+      budget -= std::min<uint64_t>(budget, kPageBytes);
+    }
+    if (carried_.has_value() && !CarryOn(budget)) return;
+  }
+}
+
+// Begins to append what is still wanted of the first record, or steps over it. False: no room now, or it is
+// another's turn.
+bool DiskLog::BeginCarrying() {
+  if (writer_->is_copying()) {
+    reclaims_turn_ = true;
+    return false;
+  }
+  if (std::exchange(callers_turn_, false)) return false;
+  reclaims_turn_ = false;
+  const Copy& copy = copies_.front();
   const std::byte* page = aux_ + (copy.page * kPageBytes - copy_begin_);
   absl::StatusOr<RecordHeader> header = DecodeRecordHeader(page);
   const bool good = header.ok() && header->use == UseOf(job_file_) && header->page == copy.page;
   RecordHeader wanted;
   std::vector<const std::byte*> data;
-  uint64_t bytes = 0;
   for (const FooterEntry& place : copy.parts) {
     const bool block = place.kind == RecordKind::kBlock;
     const DiskEntry* entry = block ? index_.Find(place.block.hash, place.coord) : nullptr;
     if (block && !IsAt(entry, job_file_, place)) continue;
-    const std::byte* from = page + (place.data_at - copy.page * kPageBytes);
-    if (!good || Crc32c(from, place.length) != place.crc) {
-      ++(good ? counters_.corrupt_payloads : counters_.corrupt_headers);
+    if (!good) {
+      ++counters_.corrupt_headers;
       if (block) EraseEntry(place.block.hash, place.coord, *entry);
       continue;
     }
     const uint32_t at = RoundUpTo(wanted.PayloadBytes(), kPartAlign);
     if (place.length > 0) {
       wanted.parts.push_back({.coord = place.coord, .at = at, .length = place.length, .crc = place.crc});
-      data.push_back(from);
+      data.push_back(page + (place.data_at - copy.page * kPageBytes));
     }
     wanted.kind = place.kind;
-    bytes += place.length;
   }
-  if (!good || (wanted.parts.empty() && wanted.kind != RecordKind::kDropAll)) return true;
+  if (!good || (wanted.parts.empty() && wanted.kind != RecordKind::kDropAll)) {
+    copies_.pop_front();
+    return true;
+  }
   wanted.block = header->block;
   wanted.layout = header->layout;
   wanted.depth = header->depth;
   wanted.tail = header->tail;
   wanted.retention = header->retention;
-  EndCopy();
-  bool damaged = false;
-  if (!writer_->Append(wanted, data, damaged)) return damaged;
-  for (const RecordHeader::Part& part : wanted.parts) {
-    if (wanted.kind != RecordKind::kBlock) break;
-    DiskEntry entry = *index_.Find(wanted.block.hash, part.coord);
-    entry.extent = wanted.extent;
-    entry.page = static_cast<uint16_t>(wanted.page);
-    entry.data_at = (wanted.page + 1) * kPageBytes + part.at;
-    entry.uses = 0;
-    SetEntry(wanted.block.hash, part.coord, entry, wanted.tail);
+  carried_ = std::move(wanted);
+  if (writer_->Begin(*carried_, data)) return true;
+  carried_.reset();
+  return false;
+}
+
+// False: there is more of it, or it was lost with a write that failed and begins anew.
+bool DiskLog::CarryOn(uint64_t& budget) {
+  switch (writer_->Step(budget)) {
+    case ExtentWriter::Copied::kMore:
+      return false;
+    case ExtentWriter::Copied::kLost:
+      carried_.reset();
+      return false;
+    case ExtentWriter::Copied::kDamaged:
+      // What is damaged is a miss from here on; the others of its record go next.
+      for (const uint32_t i : writer_->damaged()) {
+        std::vector<FooterEntry>& parts = copies_.front().parts;
+        const auto place = std::find_if(parts.begin(), parts.end(), [&](const FooterEntry& one) {
+          return one.coord == carried_->parts[i].coord;
+        });
+        ++counters_.corrupt_payloads;
+        const DiskEntry* entry = index_.Find(place->block.hash, place->coord);
+        if (place->kind == RecordKind::kBlock && IsAt(entry, job_file_, *place))
+          EraseEntry(place->block.hash, place->coord, *entry);
+        parts.erase(place);
+      }
+      carried_.reset();
+      return true;
+    case ExtentWriter::Copied::kDone:
+      Carried();
+      carried_.reset();
+      copies_.pop_front();
+      return true;
   }
-  counters_.copied_bytes += bytes;
-  return true;
+  return false;
+}
+
+// All of a record has its new place; what was dropped meanwhile has none, and its drop follows the record.
+void DiskLog::Carried() {
+  const RecordHeader& header = *carried_;
+  for (const FooterEntry& place : copies_.front().parts) {
+    const auto part = std::find_if(header.parts.begin(), header.parts.end(),
+                                   [&](const RecordHeader::Part& one) { return one.coord == place.coord; });
+    if (part == header.parts.end()) continue;
+    counters_.copied_bytes += part->length;
+    const DiskEntry* old = index_.Find(place.block.hash, place.coord);
+    if (header.kind != RecordKind::kBlock || !IsAt(old, job_file_, place)) continue;
+    DiskEntry entry = *old;
+    entry.extent = header.extent;
+    entry.page = static_cast<uint16_t>(header.page);
+    entry.data_at = (header.page + 1) * kPageBytes + part->at;
+    entry.uses = 0;
+    SetEntry(header.block.hash, part->coord, entry, header.tail);
+  }
 }
 
 // Its header says free from here on, or it is gone where fewer files are wanted.

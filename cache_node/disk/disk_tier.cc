@@ -253,12 +253,13 @@ bool DiskTier::Poll() {
   PumpReads();
   // Where there is something to copy in both directions, each has half of a turn.
   const bool both = !waiting_.empty() && !blocked_;
+  const uint64_t turn = kDiskCopyBytesPerTurn - log_->carried_in_turn();
   const size_t lands = landings_.size();
-  const uint64_t landed = LandOn(both ? kDiskCopyBytesPerTurn / 2 : kDiskCopyBytesPerTurn);
+  const uint64_t landed = LandOn(both ? turn / 2 : turn);
   any |= landed > 0 || landings_.size() != lands;
   if (!waiting_.empty()) {
     const size_t before = waiting_.size();
-    any |= DrainWaiting(kDiskCopyBytesPerTurn - landed) > 0 || waiting_.size() != before;
+    any |= DrainWaiting(turn - landed) > 0 || waiting_.size() != before;
   }
   SweepExpired();
   return any || groups_.HasReady();

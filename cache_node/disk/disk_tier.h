@@ -20,9 +20,10 @@ inline constexpr uint32_t kReadBuffers = DiskLog::kReadMemoryBytes / kRecordByte
 inline constexpr uint32_t kStageReadBytes = 1u << 20;  // Neighbours on disk are read together up to this.
 inline constexpr uint32_t kStageGroupsMax = 1024;
 inline constexpr size_t kStageWantsMax = 262144;
-// Copied into the log and out of it, together; a hit waits so long. Parts are cut for it: at 1 MiB a turn a
-// hit's p99 beside a busy disk was 360 us.
+// Copied into the log, out of it and from one of its extents to another, together; a hit waits so long. Parts
+// are cut for it: at 1 MiB a turn a hit's p99 beside a busy disk was 360 us.
 inline constexpr uint64_t kDiskCopyBytesPerTurn = 128u << 10;
+static_assert(kReclaimBytesPerTurn < kDiskCopyBytesPerTurn);
 inline constexpr uint64_t kBacklogBytesMax = 64u << 20;  // Of parts that wait in RAM for room in the log.
 
 struct DiskTierOptions {

@@ -115,6 +115,7 @@ bool ExtentWriter::Begin(RecordHeader& header, absl::Span<const std::byte* const
   header.extent = head_->extent;
   header.page = at / kPageBytes;
   header.use = head_->use;
+  damaged_.clear();
   head_->end = at;  // The extent's header, if it is new, is there whatever becomes of the record.
   copying_ =
       Copying{.header = &header, .data = {data.begin(), data.end()}, .to = to, .end = at + record_bytes};
@@ -135,9 +136,10 @@ ExtentWriter::Copied ExtentWriter::Step(uint64_t& budget) {
     const auto now = static_cast<uint32_t>(std::min<uint64_t>(part.length - done, budget));
     copying.crc = CopyCrc32c(payload + copying.filled, copying.data[copying.part] + done, now, copying.crc);
     copying.filled += now;
+    copied_bytes_ += now;
     budget -= now;
     if (done + now < part.length) return Copied::kMore;
-    copying.damaged |= copying.crc != part.crc;
+    if (copying.crc != part.crc) damaged_.push_back(copying.part);
     copying.crc = 0;
     ++copying.part;
   }
@@ -151,7 +153,7 @@ ExtentWriter::Copied ExtentWriter::EndCopy() {
   const uint32_t record_bytes = header.RecordBytes();
   std::memset(copied.to + kPageBytes + copied.filled, 0, record_bytes - kPageBytes - copied.filled);
   Batch& batch = batches_.back();
-  if (copied.damaged) {  // Its place stays, as a gap that every scan steps over.
+  if (!damaged_.empty()) {  // Its place stays, as a gap that every scan steps over.
     std::memset(copied.to, 0, kPageBytes);
   } else {
     EncodeRecordHeader(header, copied.to);
@@ -164,7 +166,7 @@ ExtentWriter::Copied ExtentWriter::EndCopy() {
   head_->end = copied.end;
   if (batch.bytes >= kBatchBytes) batch.state = Batch::State::kWaiting;
   CrashHere(CrashPoint::kRecordStaged);
-  return copied.damaged ? Copied::kDamaged : Copied::kDone;
+  return damaged_.empty() ? Copied::kDone : Copied::kDamaged;
 }
 
 const std::byte* ExtentWriter::Peek(uint32_t extent, uint32_t offset, uint32_t bytes) const {

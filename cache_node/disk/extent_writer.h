@@ -67,6 +67,8 @@ class ExtentWriter {
   // Copies up to `budget` bytes, and takes them off it.
   Copied Step(uint64_t& budget);
   bool is_copying() const { return copying_.has_value(); }
+  // Of the header's parts, those whose bytes did not have their CRC: after kDamaged, until the next Begin.
+  absl::Span<const uint32_t> damaged() const { return damaged_; }
   // Bytes that are not yet durable and still in memory; null when they are not here.
   const std::byte* Peek(uint32_t extent, uint32_t offset, uint32_t bytes) const;
 
@@ -86,6 +88,7 @@ class ExtentWriter {
   // Records appended, and those of them whose end (durable or lost) was told: equal means nothing is open.
   uint64_t appended() const { return appended_; }
   uint64_t ended() const { return ended_; }
+  uint64_t copied_bytes() const { return copied_bytes_; }    // Of parts, into the ring.
   uint64_t written_bytes() const { return written_bytes_; }  // Pages sent to the disk.
   uint64_t syncs() const { return syncs_; }
 
@@ -120,9 +123,8 @@ class ExtentWriter {
     std::byte* to = nullptr;
     uint32_t end = 0;     // Of the record, in the extent.
     uint32_t filled = 0;  // Of its payload.
-    size_t part = 0;      // Under way.
+    uint32_t part = 0;    // Under way.
     uint32_t crc = 0;     // Of it, so far.
-    bool damaged = false;
     bool lost = false;
   };
   Copied EndCopy();
@@ -147,6 +149,7 @@ class ExtentWriter {
   const WriterEvents events_;
   std::optional<Head> head_;
   std::optional<Copying> copying_;
+  std::vector<uint32_t> damaged_;
   std::deque<Batch> batches_;  // Oldest first.
   uint64_t first_serial_ = 0;  // Of batches_.front().
   uint64_t ring_head_ = 0;     // Next free byte.
@@ -156,6 +159,7 @@ class ExtentWriter {
   bool seal_asked_ = false;
   uint64_t appended_ = 0;
   uint64_t ended_ = 0;
+  uint64_t copied_bytes_ = 0;
   uint64_t written_bytes_ = 0;
   uint64_t syncs_ = 0;
 };

@@ -1,0 +1,166 @@
+// What reclaim writes again is copied in turns: how much a turn does, and what may happen between them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "cache_node/disk/log_world.h"
+
+namespace cistern {
+namespace {
+
+using Found = LogWorld::Found;
+constexpr uint64_t kSeed = 20264;
+constexpr uint32_t kPart = 500'000;
+constexpr uint64_t kRead = 20;  // Parts that reclaim keeps.
+static_assert(kPart > 4 * kReclaimBytesPerTurn);
+
+class DiskLogTurns : public ::testing::Test {
+ protected:
+  DiskLogTurns() { world.Open(); }
+  void UseThoseThatAreRead() {
+    for (uint64_t i = 0; i < kRead; ++i) {
+      for (uint32_t part = 0; part < 4; ++part) world.log->Used(world.Block(i).hash, PartCoord::Unpack(part));
+    }
+  }
+  // Fills the log until reclaim is in the middle of one of those records.
+  void UntilOneIsCarried(uint32_t parts = 1) {
+    for (; next < 2000; ++next) {
+      world.Put(next, kPart / parts, parts);
+      if (next < kRead) continue;
+      UseThoseThatAreRead();
+      world.Turn();
+      if (world.log->carried_in_turn() == kReclaimBytesPerTurn) return;
+    }
+    FAIL() << "nothing is ever carried";
+  }
+  // How many of them are where they were.
+  uint64_t InExtent(uint32_t extent) const {
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < kRead; ++i) {
+      const DiskEntry* entry = world.log->Find(world.Block(i).hash, {});
+      count += entry != nullptr && entry->extent == extent;
+    }
+    return count;
+  }
+  void Reopen() {
+    world.Settle();
+    world.Open();
+    world.Settle();
+  }
+
+  LogWorld world{kSeed, 4};
+  uint64_t next = 0;
+};
+
+// A hit waits for no more than a turn: no record is written again in one.
+TEST_F(DiskLogTurns, ReclaimCopiesSoMuchATurnAndNoMore) {
+  UntilOneIsCarried();
+  const uint64_t before = world.log->counters().copied_bytes;
+  uint64_t turns = 1;
+  for (; turns < 10'000 && world.log->counters().copied_bytes < before + 10 * kPart; ++turns) {
+    world.Turn();
+    ASSERT_LE(world.log->carried_in_turn(), kReclaimBytesPerTurn);
+  }
+  EXPECT_GE(turns * kReclaimBytesPerTurn, 10 * uint64_t{kPart});
+  EXPECT_LE(turns, 30 * kPart / kReclaimBytesPerTurn) << "reclaim is behind";
+  Reopen();
+  for (uint64_t i = 0; i < kRead; ++i) EXPECT_EQ(world.Get(i, kPart), Found::kRight) << i;
+}
+
+// The writer takes one record after the other; neither side waits for all of the other's.
+TEST_F(DiskLogTurns, CallersAndReclaimTakeTurns) {
+  UntilOneIsCarried();
+  const uint64_t carried = world.log->counters().copied_bytes;
+  uint64_t stored = 0;
+  for (int turn = 0; turn < 10'000 && stored < 5; ++turn) {
+    const LogWorld::Made made = world.Make(10'000 + stored, kPart);
+    if (world.log->Begin(made.header, made.data) != DiskLog::Appended::kOk) {
+      world.Turn();
+      continue;
+    }
+    std::optional<DiskLog::Appended> end;
+    for (int step = 0; step < 100 && !end.has_value(); ++step) {
+      uint64_t budget = kReclaimBytesPerTurn;
+      end = world.log->Continue(budget);
+      if (!end.has_value()) world.Turn();
+    }
+    ASSERT_EQ(end, DiskLog::Appended::kOk);
+    ++stored;
+  }
+  EXPECT_EQ(stored, 5u);
+  const uint64_t records = (world.log->counters().copied_bytes - carried) / kPart;
+  EXPECT_GE(records, 4u);
+  EXPECT_LE(records, 6u);
+  Reopen();
+  for (uint64_t i = 0; i < 5; ++i) EXPECT_EQ(world.Get(10'000 + i, kPart), Found::kRight) << i;
+  for (uint64_t i = 0; i < kRead; ++i) EXPECT_EQ(world.Get(i, kPart), Found::kRight) << i;
+}
+
+// F04: what is dropped while it is written again does not come back with the last of its bytes, nor at a
+// start.
+TEST_F(DiskLogTurns, F04_WhatIsDroppedMeanwhileIsGone) {
+  UntilOneIsCarried();
+  std::vector<BlockHash> all;
+  for (uint64_t i = 0; i < kRead; ++i) all.push_back(world.Block(i).hash);
+  EXPECT_EQ(world.log->DropBlocks(all), kRead);
+  EXPECT_EQ(world.log->DropBlocks(all), 0u);
+  world.Turns(200);
+  for (uint64_t i = 0; i < kRead; ++i) EXPECT_EQ(world.Get(i, kPart), Found::kMiss) << i;
+  Reopen();
+  for (uint64_t i = 0; i < kRead; ++i) EXPECT_EQ(world.Get(i, kPart), Found::kMiss) << i;
+}
+
+// Blocks that are dropped and written again at once are dropped first.
+TEST_F(DiskLogTurns, F04_ADropIsOlderThanWhatIsWrittenAfterIt) {
+  world.Put(1, kPart);
+  const LogWorld::Made other = world.Make(2, kPart), again = world.Make(1, kPart);
+  ASSERT_EQ(world.log->Begin(other.header, other.data), DiskLog::Appended::kOk);
+  EXPECT_EQ(world.log->DropBlocks({&again.header.block.hash, 1}), 1u);
+  uint64_t budget = UINT64_MAX;
+  EXPECT_EQ(world.log->Continue(budget), DiskLog::Appended::kOk);
+  ASSERT_EQ(world.log->Begin(again.header, again.data), DiskLog::Appended::kOk);
+  EXPECT_EQ(world.log->Continue(budget), DiskLog::Appended::kOk);
+  Reopen();
+  EXPECT_EQ(world.Get(1, kPart), Found::kRight);
+  EXPECT_EQ(world.Get(2, kPart), Found::kRight);
+}
+
+// F37: a part that changed on the disk is a miss; the others of its record are written again.
+TEST_F(DiskLogTurns, F37_DamageCostsItsPartAlone) {
+  constexpr uint32_t kLength = kPart / 4;
+  for (; next < kRead; ++next) world.Put(next, kLength, 4);
+  world.Settle();
+  const DiskEntry third = *world.log->Find(world.Block(7).hash, PartCoord::Unpack(2));
+  std::byte byte{};
+  MemoryFiles::Get(world.files->files[third.extent], third.data_at + 4711, &byte, 1);
+  byte ^= std::byte{16};
+  MemoryFiles::Set(world.files->files[third.extent], third.data_at + 4711, &byte, 1);
+  UntilOneIsCarried(4);
+  for (int i = 0; i < 2000 && InExtent(third.extent) > 0; ++i) world.Turn();
+  EXPECT_EQ(InExtent(third.extent), 0u);
+  EXPECT_EQ(world.log->counters().corrupt_payloads, 1u);
+  for (uint64_t i = 0; i < kRead; ++i) {
+    for (uint32_t part = 0; part < 4; ++part) {
+      const bool damaged = i == 7 && part == 2;
+      EXPECT_EQ(world.Get(i, kLength, part), damaged ? Found::kMiss : Found::kRight) << i << " " << part;
+    }
+  }
+}
+
+// F10: a write that fails takes what is under way along; nothing of it is found, and the log goes on.
+TEST_F(DiskLogTurns, F10_AWriteThatFailsMeanwhileLeavesNoHalfRecord) {
+  UntilOneIsCarried();
+  world.disk->faults.writes_fail = true;
+  world.Turns(10);
+  EXPECT_TRUE(world.log->degraded());
+  world.disk->faults.writes_fail = false;
+  for (int i = 0; i < 100'000 && world.log->degraded(); ++i) world.Turn();
+  world.Turns(200);
+  for (uint64_t i = 0; i < next; ++i) EXPECT_NE(world.Get(i, kPart), Found::kRefused) << i;
+  for (uint64_t i = 5000; i < 5300; ++i) world.Put(i, kPart);
+  Reopen();
+  EXPECT_EQ(world.Get(5299, kPart), Found::kRight);
+}
+
+}  // namespace
+}  // namespace cistern
