@@ -35,7 +35,7 @@ HbmTier::HbmTier(HbmTierOptions options, std::unique_ptr<DeviceArena> device, Cl
       clock_(clock),
       device_(std::move(device)),
       region_(std::move(region)),
-      check_(kPartBytesMax),
+      check_(kHbmCheckBytesPerTurn),
       budget_bytes_(static_cast<double>(options_.move_bytes_per_s)),
       budget_at_(clock.Now()) {}
 
@@ -110,7 +110,7 @@ void HbmTier::Spend(uint64_t bytes) { budget_bytes_ -= static_cast<double>(bytes
 // --- up
 
 void HbmTier::PumpUp() {
-  while (!promotions_.empty() && copies_.size() < kHbmCopiesMax && up_bytes_ < kHbmUpBytesMax) {
+  while (!promotions_.empty() && HasCopyFree() && up_bytes_ < kHbmUpBytesMax) {
     const auto [block, coord] = promotions_.front();
     const SlotId ram = ram_->Find(block, coord);
     SlotId hbm = kNoSlot;
@@ -140,15 +140,11 @@ void HbmTier::PumpUp() {
   }
 }
 
-// What stands on the device now is read back and compared, before anybody can find it there.
-bool HbmTier::FinishUp(const Copy& copy) {
+// crc: of what stands on the device now, compared before anybody can find it there.
+bool HbmTier::FinishUp(const Copy& copy, uint32_t crc) {
   const SlotRecord& record = ram_->record(copy.ram);
   if (record.state() != SlotState::kVisible) return false;  // Dropped meanwhile (F04).
-  if (!device_->ReadNow(tier_->Offset(copy.hbm), check_.data(), record.length)) {
-    ++counters_.device_errors;
-    return false;
-  }
-  if (Crc32c(check_.data(), record.length) != record.crc) {
+  if (crc != record.crc) {
     ++counters_.corrupt_parts;
     return false;
   }
@@ -171,7 +167,7 @@ void HbmTier::Want(uint64_t group, const BlockHash& block, PartCoord coord) {
 }
 
 void HbmTier::PumpDown() {
-  while (!wanted_.empty() && copies_.size() < kHbmCopiesMax) {
+  while (!wanted_.empty() && HasCopyFree()) {
     const auto [group, hbm] = wanted_.front();
     wanted_.pop_front();
     const SlotRecord& record = tier_->record(hbm);
@@ -198,9 +194,9 @@ void HbmTier::PumpDown() {
   }
 }
 
-SlotId HbmTier::FinishDown(const Copy& copy) {
+SlotId HbmTier::FinishDown(const Copy& copy, uint32_t crc) {
   const SlotRecord& record = tier_->record(copy.hbm);
-  if (Crc32c(ram_->data(copy.ram), record.length) != record.crc) {
+  if (crc != record.crc) {
     ++counters_.corrupt_parts;
     ram_->Abandon(copy.ram);
     if (record.state() == SlotState::kVisible) tier_->Drop(copy.hbm);
@@ -249,17 +245,39 @@ void HbmTier::Demote(SlotId slot) {
 
 // --- life
 
-void HbmTier::Finish(const Copy& copy, bool ok) {
+// Checks a turn's worth of what has moved: read back from the device, or as it lies in RAM.
+bool HbmTier::CheckOn() {
+  uint32_t left = kHbmCheckBytesPerTurn;
+  while (!checks_.empty() && left > 0) {
+    Check& check = checks_.front();
+    const bool up = check.copy.direction == Direction::kUp;
+    const uint32_t length = up ? ram_->record(check.copy.ram).length : tier_->record(check.copy.hbm).length;
+    const uint32_t now = std::min(length - check.at, left);
+    const bool read = !up || device_->ReadNow(tier_->Offset(check.copy.hbm) + check.at, check_.data(), now);
+    const std::byte* bytes = up ? check_.data() : ram_->data(check.copy.ram) + check.at;
+    if (read) check.crc = Crc32cExtend(check.crc, bytes, now);
+    check.at += now;
+    left -= now;
+    if (read && check.at < length) break;
+    const Check ended = check;
+    checks_.pop_front();
+    Finish(ended, read);
+  }
+  return left < kHbmCheckBytesPerTurn;
+}
+
+void HbmTier::Finish(const Check& check, bool ok) {
+  const Copy& copy = check.copy;
   if (!ok) ++counters_.device_errors;
   if (copy.direction == Direction::kUp) {
     up_bytes_ -= ram_->record(copy.ram).length;
-    if (!ok || !FinishUp(copy)) tier_->Abandon(copy.hbm);
+    if (!ok || !FinishUp(copy, check.crc)) tier_->Abandon(copy.hbm);
     ram_->Unlease(copy.ram);
     return;
   }
   SlotId ram = kNoSlot;
   if (ok) {
-    ram = FinishDown(copy);
+    ram = FinishDown(copy, check.crc);
   } else {
     ram_->Abandon(copy.ram);
   }
@@ -270,21 +288,22 @@ void HbmTier::Finish(const Copy& copy, bool ok) {
 bool HbmTier::Poll() {
   tier_->AdvanceTo(Tick());
   done_.clear();
-  const bool any = device_->Poll(done_);
+  bool any = device_->Poll(done_);
   for (const DeviceCopyDone& one : done_) {
     const auto it = copies_.find(one.copy);
     CISTERN_CHECK(it != copies_.end());
-    const Copy copy = it->second;
+    const Check check{.copy = it->second};
     copies_.erase(it);
-    Finish(copy, one.ok);
+    one.ok ? checks_.push_back(check) : Finish(check, false);
   }
+  any |= CheckOn();
   PumpDown();
   PumpUp();
   return any || groups_.HasReady();
 }
 
 Nanos HbmTier::NextWake() const {
-  if (groups_.HasReady() || !copies_.empty() || !wanted_.empty()) return 0;
+  if (groups_.HasReady() || !copies_.empty() || !checks_.empty() || !wanted_.empty()) return 0;
   return promotions_.empty() ? kNever : clock_.Now() + kMillisecond;
 }
 

@@ -22,10 +22,11 @@ namespace cistern {
 class DiskTier;
 
 inline constexpr uint64_t kHbmMoveBytesPerSecond = uint64_t{4} << 30;  // Default of HbmTierOptions.
-inline constexpr size_t kPromotionsMax = 1024;  // Waiting to go up; more are forgotten, and counted.
-inline constexpr uint32_t kHbmCopiesMax = 16;   // Of this tier in flight.
-inline constexpr uint64_t kHbmUpBytesMax =
-    1u << 20;  // In flight upward, or one part: a hit waits for their checks.
+inline constexpr size_t kPromotionsMax = 1024;        // Waiting to go up; more are forgotten, and counted.
+inline constexpr uint32_t kHbmCopiesMax = 16;         // Of this tier in flight.
+inline constexpr uint64_t kHbmUpBytesMax = 1u << 20;  // In flight upward, or one part.
+// Checked in one turn, of what has moved either way: a hit waits so long. Parts are cut for it.
+inline constexpr uint32_t kHbmCheckBytesPerTurn = 128u << 10;
 inline constexpr uint32_t kHbmGroupsMax = 1024;  // Plans that wait for parts from the device.
 static_assert(kHbmCopiesMax <= kDeviceCopiesMax);
 
@@ -96,6 +97,11 @@ class HbmTier {
     SlotId hbm = kNoSlot;  // Up: reserved. Down: leased.
     uint64_t group = 0;    // Down.
   };
+  // Of what has moved: how far, and the checksum so far.
+  struct Check {
+    Copy copy;
+    uint32_t at = 0, crc = 0;
+  };
 
   HbmTier(HbmTierOptions options, std::unique_ptr<DeviceArena> device, Clock& clock, MemoryRegion region);
 
@@ -106,9 +112,11 @@ class HbmTier {
   void Spend(uint64_t bytes);
   void PumpDown();
   void PumpUp();
-  void Finish(const Copy& copy, bool ok);
-  bool FinishUp(const Copy& copy);
-  SlotId FinishDown(const Copy& copy);
+  bool HasCopyFree() const { return copies_.size() + checks_.size() < kHbmCopiesMax; }
+  bool CheckOn();
+  void Finish(const Check& check, bool ok);
+  bool FinishUp(const Copy& copy, uint32_t crc);
+  SlotId FinishDown(const Copy& copy, uint32_t crc);
   void EndWant(uint64_t group, SlotId ram_slot);
   void Demote(SlotId slot);
   void Evicting(SlotId slot) { Demote(slot); }
@@ -135,8 +143,9 @@ class HbmTier {
   uint64_t up_bytes_ = 0;                           // In flight.
   std::deque<std::pair<uint64_t, SlotId>> wanted_;  // Group and leased slot of the device.
   absl::flat_hash_map<uint64_t, Copy> copies_;      // By the device's number.
+  std::deque<Check> checks_;                        // Oldest first; with copies_ at most kHbmCopiesMax.
   std::vector<DeviceCopyDone> done_;
-  std::vector<std::byte> check_;  // What is read back.
+  std::vector<std::byte> check_;  // A piece that is read back.
   WaitGroups groups_{kHbmGroupsMax};
   double budget_bytes_ = 0;
   Nanos budget_at_ = 0;

@@ -206,6 +206,34 @@ TEST_F(HbmTierTest, OnePlanBringsFromTheDeviceAndFromTheDisk) {
   EXPECT_EQ(world->shard->Stats().counters["nvme_staged_parts_total"], 5u);
 }
 
+// A hit waits for no more than a turn's checks, either way.
+TEST_F(HbmTierTest, WhatHasMovedIsCheckedInTurns) {
+  constexpr uint32_t kLarge = 1u << 20;
+  constexpr int kTurns = 4 * (kLarge / kHbmCheckBytesPerTurn);
+  Start(16 * kMiB, 16 * kMiB);
+  ChainRequest chain = world->Chain(world->Blocks(4), kLarge);
+  for (const PartResult result : world->Store(peer, chain)) ASSERT_EQ(result, PartResult::kOk);
+  EXPECT_EQ(Use(chain), 4u);
+  ChainRequest plan = chain;
+  plan.plan_id = ++plan_id;
+  plan.ttl_ms = 2000;
+  world->Ask(peer, FrameType::kPlan, plan);
+  EXPECT_EQ(world->Take<PlanReply>(FrameType::kPlanReply).hit_blocks, 4u);
+  world->Release(peer, plan.plan_id);
+  int turns = 0;
+  for (; turns < 1000 && hbm().tier().parts() < 4; ++turns) Turns(1);
+  EXPECT_GE(turns, kTurns - 2);  // Ask and Release turn as well.
+  EXPECT_LE(turns, 2 * kTurns);
+  world->shard->ram().DropAll();
+  plan.plan_id = ++plan_id;
+  world->Ask(peer, FrameType::kPlan, plan);
+  for (turns = 0; turns < 1000 && !world->HasReply(FrameType::kPlanReply); ++turns) Turns(1);
+  EXPECT_EQ(world->Take<PlanReply>(FrameType::kPlanReply).hit_blocks, 4u);
+  EXPECT_GE(turns, kTurns - 2);
+  EXPECT_LE(turns, 2 * kTurns);
+  EXPECT_EQ(hbm().counters().corrupt_parts, 0u);
+}
+
 // Promotions take what the bandwidth allows, a second's worth at once; plans that wait do not wait for it.
 TEST_F(HbmTierTest, MovesKeepToTheBandwidth) {
   Start(16 * kMiB, 16 * kMiB, false, /*rate=*/2 * uint64_t{kPart});
