@@ -33,6 +33,20 @@ class NodeShardDiskTurns : public NodeShardRetention {
     ASSERT_EQ(ram().writing_parts(), 1u);
     ASSERT_EQ(ram().parts(), 0u);
   }
+  uint64_t Copied() { return world->shard->disk()->log().writer().copied_bytes(); }
+  // Stores it; what was copied into the log before its offer was answered.
+  uint64_t StoreCounting(const ChainRequest& chain_to_store) {
+    const uint64_t before = Copied();
+    world->Ask(peer, FrameType::kOffer, chain_to_store);
+    const uint64_t copied = Copied() - before;
+    std::vector<std::byte> bytes;
+    std::vector<size_t> which;
+    const auto offer = world->Take<OfferReply>(FrameType::kOfferReply);
+    const PutRequest put = world->PutFor(chain_to_store, offer, bytes, which);
+    world->Ask(peer, FrameType::kPut, put, 0, bytes);
+    EXPECT_EQ(world->Take<PutReply>(FrameType::kPutReply).results.size(), chain_to_store.blocks.size());
+    return copied;
+  }
   uint32_t PlanHits() {
     world->last_request = plan_request;
     for (int i = 0; i < 100 && !world->HasReply(FrameType::kPlanReply); ++i) Turn();
@@ -105,6 +119,45 @@ TEST_F(NodeShardDiskTurns, F01_APlanJudgesWhatIsBelowOnce) {
   world->Ask(peer, FrameType::kPlan, plan, kFlagInParts);
   EXPECT_EQ(world->Take<PlanReply>(FrameType::kPlanReply).hit_blocks, 1u);
   EXPECT_EQ(Counter("nvme_collisions_rejected_total"), 1u);
+}
+
+// What RAM has no more room for was written in turns before: no offer waits for whole parts to be copied.
+TEST_F(NodeShardDiskTurns, NoEvictionCopiesAPart) {
+  StartWithDisk(/*write_through=*/false);
+  world->Blocks(2);  // Those of the fixture, which are on disk.
+  constexpr uint32_t kChains = 30, kBlocks = 2;
+  std::vector<ChainRequest> chains;
+  uint64_t most = 0;
+  for (uint32_t i = 0; i < kChains; ++i) {
+    chains.push_back(world->Chain(world->Blocks(kBlocks), kPart));
+    const uint64_t copied = StoreCounting(chains.back());
+    if (i > kRam / kPart / kBlocks) {  // The first eviction finds nothing written.
+      EXPECT_EQ(copied, 0u) << i;
+    }
+    for (int turn = 0; turn < 50; ++turn) {
+      const uint64_t before = Copied();
+      Turn();
+      most = std::max(most, Copied() - before);
+    }
+  }
+  EXPECT_EQ(most, kDiskCopyBytesPerTurn);
+  uint32_t hits = 0;
+  for (const ChainRequest& one : chains) hits += Use(one);
+  EXPECT_EQ(hits, kChains * kBlocks);
+  EXPECT_EQ(Counter("nvme_demoted_parts_total"), Counter("nvme_stored_parts_total"));
+}
+
+// An endurance budget is for what has to go alone.
+TEST_F(NodeShardDiskTurns, AWriteBudgetIsNotSpentAhead) {
+  daily_write_bytes = uint64_t{1} << 40;
+  StartWithDisk(/*write_through=*/false);
+  for (int i = 0; i < 12; ++i) {
+    Store(world->Chain(world->Blocks(4), kPart));
+    const uint64_t stored = Counter("nvme_stored_parts_total");
+    for (int turn = 0; turn < 100; ++turn) Turn();
+    EXPECT_EQ(Counter("nvme_stored_parts_total"), stored);
+  }
+  EXPECT_GT(Counter("nvme_stored_parts_total"), 0u);
 }
 
 // A part whose record leaves the log's memory between two pieces is read from the disk.

@@ -178,6 +178,11 @@ SlotId RamTier::MakeRoom(ClassId size_class, uint32_t tick) {
   return pool_.TryTake(size_class);
 }
 
+void RamTier::NextToGo(ClassId size_class, absl::FunctionRef<bool(SlotId)> visit) const {
+  if (classes_[size_class].policy == nullptr) return;
+  classes_[size_class].policy->Next([&](EntryId entry) { return visit(pool_.SlotOf(size_class, entry)); });
+}
+
 uint32_t RamTier::ColdestOtherSlab(ClassId size_class, bool look_at_all) {
   if (pool_.class_slabs(size_class) == pool_.slab_count()) return kNoSlab;
   uint32_t best = kNoSlab;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "cache_node/block_index.h"
@@ -133,6 +134,10 @@ class RamTier {
   // Tails that have a newer one are not worth it. It may not call the tier back but to read. Null: nobody is.
   using EvictionHook = std::function<void(absl::Span<const SlotId>)>;
   void SetEvictionHook(EvictionHook hook) { eviction_hook_ = std::move(hook); }
+  // Parts of this size that make room next, as far as the policy knows, until `visit` says false. It
+  // may lease them.
+  void NextToGo(ClassId size_class, absl::FunctionRef<bool(SlotId)> visit) const;
+  ClassId ClassOf(SlotId slot) { return pool_.slab_of(slot).size_class; }
 
   const SlotRecord& record(SlotId slot) const { return pool_.record(slot); }
   const LayoutId& LayoutOf(SlotId slot) const {

@@ -28,10 +28,12 @@ class NodeShardRetention : public ::testing::Test {
     peer = world->Connect();
   }
   // With a disk, that a later start finds again. The boot clock begins anew; the wall clock goes on.
-  void StartWithDisk() {
+  void StartWithDisk(bool write_through = true) {
     world.reset();
     world = std::make_unique<ShardWorld>(kRam);
     DiskTierOptions options;
+    options.write_through = write_through;
+    options.daily_write_bytes = daily_write_bytes;
     options.log.capacity_bytes = uint64_t{4} * kExtentBytes;
     options.log.ring_bytes = kWriteRingMin;
     options.unix_now = [this] { return unix_now; };
@@ -129,6 +131,7 @@ class NodeShardRetention : public ::testing::Test {
   MemoryDisk* memory_disk = nullptr;
   std::vector<std::string> warnings;  // Since the start.
   int64_t unix_now = 1'800'000'000;
+  uint64_t daily_write_bytes = 0;  // Of the device; 0: no limit.
   std::unique_ptr<ShardWorld> world;
   PeerId peer = 0;
   uint64_t plan_id = 0;

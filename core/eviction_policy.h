@@ -57,6 +57,9 @@ class EvictionPolicy {
   // The entry to drop next among those `may_evict` allows, or nothing. At most kVictimScanMax candidates are
   // looked at. The caller then evicts it and calls Evicted.
   virtual std::optional<EntryId> Victim(absl::FunctionRef<bool(EntryId)> may_evict) = 0;
+  // Those that go next while nothing is used, in their order, until `visit` says false. A policy that finds
+  // its victims only when they are asked for names none.
+  virtual void Next(absl::FunctionRef<bool(EntryId)> /*visit*/) const {}
   // key: as it was inserted; policies do not keep it.
   virtual void Evicted(EntryId id, uint64_t key) = 0;
   // Bytes it holds for itself, entries, ghosts and tables.

@@ -153,6 +153,7 @@ void DiskTier::Ended(DiskLog::Appended how, size_t parts, uint64_t bytes) {
   switch (how) {
     case DiskLog::Appended::kOk:
       counters_.stored_parts += parts;
+      if (!options_.write_through) counters_.demoted_parts += parts;
       break;
     case DiskLog::Appended::kNoRoom:
       budget_bytes_ += static_cast<double>(bytes + kPageBytes);
@@ -232,6 +233,7 @@ void DiskTier::TakeWaiting(size_t count) {
 // RAM makes room: the last chance for parts that are not on disk.
 void DiskTier::Evicting(absl::Span<const SlotId> slots) {
   if (stopping_) return;
+  evicted_class_ = ram_->ClassOf(slots[0]);
   const uint64_t before = counters_.stored_parts;
   while (!slots.empty()) {
     Record record = RecordOf(slots, 0);
@@ -243,7 +245,27 @@ void DiskTier::Evicting(absl::Span<const SlotId> slots) {
     }
     slots.remove_prefix(record.taken);
   }
-  counters_.demoted_parts += counters_.stored_parts - before;
+  if (options_.write_through) counters_.demoted_parts += counters_.stored_parts - before;
+}
+
+// What will be evicted next takes its place among what waits. Not where writes are counted: then only what
+// has to go is written. Tails go whole, so they are written when they do.
+void DiskTier::CleanAhead() {
+  if (evicted_class_ == kNoClass || blocked_ || stopping_ || log_->degraded()) return;
+  const ClassId size_class = std::exchange(evicted_class_, kNoClass);
+  if (options_.daily_write_bytes != 0) return;
+  const uint64_t bytes_max = std::min<uint64_t>(kCleanAheadBytes, ram_->capacity_bytes() / 8);
+  uint64_t bytes = 0;
+  uint32_t parts = 0;
+  ram_->NextToGo(size_class, [&](SlotId slot) {
+    const SlotRecord& record = ram_->record(slot);
+    bytes += record.length;
+    if (bytes > bytes_max || ++parts > kCleanAheadParts) return false;
+    if (record.tail != 0 || record.leases != 0 || IsStored(slot) || !ram_->TryLease(slot)) return true;
+    waiting_.push_back({.slot = slot});
+    waiting_bytes_ += record.length;
+    return true;
+  });
 }
 
 // --- life
@@ -251,6 +273,7 @@ void DiskTier::Evicting(absl::Span<const SlotId> slots) {
 bool DiskTier::Poll() {
   bool any = log_->Poll();
   PumpReads();
+  CleanAhead();
   // Where there is something to copy in both directions, each has half of a turn.
   const bool both = !waiting_.empty() && !blocked_;
   const uint64_t turn = kDiskCopyBytesPerTurn - log_->carried_in_turn();

@@ -24,6 +24,10 @@ inline constexpr size_t kStageWantsMax = 262144;
 // are cut for it: at 1 MiB a turn a hit's p99 beside a busy disk was 360 us.
 inline constexpr uint64_t kDiskCopyBytesPerTurn = 128u << 10;
 static_assert(kReclaimBytesPerTurn < kDiskCopyBytesPerTurn);
+// What RAM gives up next is written before it has to go, so that no eviction copies a part whole: so much of
+// it, at most an eighth of the RAM, and so many parts.
+inline constexpr uint64_t kCleanAheadBytes = 8u << 20;
+inline constexpr uint32_t kCleanAheadParts = 64;
 inline constexpr uint64_t kBacklogBytesMax = 64u << 20;  // Of parts that wait in RAM for room in the log.
 
 struct DiskTierOptions {
@@ -37,7 +41,7 @@ struct DiskTierOptions {
 // What the disk tier did, besides DiskLogCounters.
 struct DiskTierCounters {
   uint64_t stored_parts = 0;
-  uint64_t demoted_parts = 0;  // Part of stored_parts: at their eviction from RAM.
+  uint64_t demoted_parts = 0;  // Part of stored_parts: at their eviction from RAM, or right before it.
   uint64_t offload_dropped_parts =
       0;                         // Should have been written and were not (F42): the sum of the next five.
   uint64_t dropped_backlog = 0;  // The log was behind.
@@ -176,6 +180,7 @@ class DiskTier {
   bool MayStore(const Record& record);
   void Ended(DiskLog::Appended how, size_t parts, uint64_t bytes);
   void Evicting(absl::Span<const SlotId> slots);
+  void CleanAhead();
   bool TakeBudget(uint64_t bytes);
   uint64_t DrainWaiting(uint64_t bytes_max);
   void TakeWaiting(size_t count);
@@ -224,6 +229,7 @@ class DiskTier {
   };
   std::optional<Copying> copying_;  // Into the log.
   uint64_t backlog_bytes_ = 0;
+  ClassId evicted_class_ = kNoClass;  // Of what was evicted since the last look ahead.
   double budget_bytes_ = 0;
   Nanos budget_at_ = 0;
   bool stopping_ = false;

@@ -21,4 +21,9 @@ std::optional<EntryId> LruPolicy::Victim(absl::FunctionRef<bool(EntryId)> may_ev
   return std::nullopt;
 }
 
+void LruPolicy::Next(absl::FunctionRef<bool(EntryId)> visit) const {
+  EntryId id = order_.oldest();
+  while (id != kNoEntry && visit(id)) id = links_.At(id).newer;
+}
+
 }  // namespace cistern

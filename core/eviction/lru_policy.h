@@ -16,6 +16,7 @@ class LruPolicy final : public EvictionPolicy {
   void Touch(UseId use, EntryId id, uint32_t depth) override;
   void Erase(EntryId id) override;
   std::optional<EntryId> Victim(absl::FunctionRef<bool(EntryId)> may_evict) override;
+  void Next(absl::FunctionRef<bool(EntryId)> visit) const override;
   void Evicted(EntryId id, uint64_t /*key*/) override { Erase(id); }
   uint64_t memory_bytes() const override { return links_.memory_bytes(); }
 
