@@ -13,6 +13,7 @@ struct io_uring;
 namespace cistern {
 
 inline constexpr size_t kOpenFilesMax = 256;  // Descriptors a FileDisk keeps.
+inline constexpr unsigned kIoWorkersMax = 4;  // Of the kernel's threads that submit writes and sync.
 
 struct FileDiskOptions {
   bool uring = true;   // False: threads alone.
