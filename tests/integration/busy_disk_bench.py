@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Prints the p99 of RAM hits of one node while its disk tier is idle, and while it writes at full speed; and beside
 it, as a control, what the same hits wait on a node without a disk while a writer stores as many bytes a second: that
-is what three busy processes cost on this machine. With `staged`, what they wait while another reader's parts come back
-from the disk, each time.
+is what three busy processes cost on this machine. Where fio is installed, a second control: the same, while fio writes
+as many bytes to the disk. That adds the machine's own work for it, none of which the node does. With `staged`, what
+they wait while another reader's parts come back from the disk, each time.
 
 Usage: busy_disk_bench.py BIN [SECONDS] [staged]. Not a test: figures of a machine that does nothing else.
 """
 import json
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -21,7 +23,24 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def measure(binary, seconds, disk, rate=None):
+def start_fio(folder, rate):
+    """Writes as the disk tier does: files of 64 MiB made ahead, batches of 1 MiB, eight on their way, synced every 16."""
+    words = ["fio", "--name=disk", f"--directory={folder}", "--rw=write", "--bs=1M", "--direct=1", "--ioengine=io_uring",
+             "--fixedbufs=1", "--iodepth=8", "--fdatasync=16", "--filesize=64M", "--nrfiles=128", "--openfiles=1",
+             "--file_service_type=sequential", "--create_on_open=1", "--fallocate=native", "--time_based", "--runtime=100",
+             f"--rate={int(rate)}"]
+    return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder)
+
+
+def written_to_disk():
+    """Bytes that any process has had written to any disk of this machine since it started."""
+    sectors = 0
+    for name in pathlib.Path("/sys/block").iterdir():
+        sectors += int((name / "stat").read_text().split()[6])
+    return sectors * 512
+
+
+def measure(binary, seconds, disk, rate=None, fio_rate=None):
     """What a reader waits alone and beside a writer, on a node of its own; with or without a disk."""
     with tempfile.TemporaryDirectory(prefix="cistern-busy-") as folder:
         base = [str(binary), "--json", "--router", f"127.0.0.1:{free_port()}"]
@@ -49,24 +68,25 @@ def measure(binary, seconds, disk, rate=None):
             while counters()["hit_blocks_total"] == before["hit_blocks_total"] and reader.poll() is None:
                 pass
             writer = start("write", "100", *(["--rate", str(int(rate))] if rate else []))
-            began, first = time.monotonic(), counters()
+            others = [writer] + ([start_fio(folder, fio_rate)] if fio_rate else [])
+            began, first, on_disk = time.monotonic(), counters(), written_to_disk()
             try:
                 busy = json.loads(reader.communicate(timeout=120)[0])
-                after, took = counters(), time.monotonic() - began
-                if writer.poll() is not None:
-                    raise SystemExit("the writer ended before the reads: no figure")
+                after, took, on_disk = counters(), time.monotonic() - began, written_to_disk() - on_disk
+                if any(other.poll() is not None for other in others):
+                    raise SystemExit("the writer, or fio, ended before the reads: no figure")
                 staged = after.get("nvme_staged_parts_total", 0) - first.get("nvme_staged_parts_total", 0)
                 if busy["failed_ops"] + staged > busy["ops"] / 1000:
                     raise SystemExit(f"{busy['failed_ops']} of {busy['ops']} reads failed, {staged} came from the disk: "
                                      "they were no RAM hits")
             finally:
-                writer.terminate()
-                writer.wait()
+                for other in others:
+                    other.terminate()
+                    other.wait()
             return {"idle_us": idle, "busy_us": busy["us"], "ratio_p99": busy["us"]["p99"] / idle["p99"],
                     "busy_ops": busy["ops"], "busy_failed_ops": busy["failed_ops"],
                     "put_bytes_a_second": (after["put_bytes_total"] - first["put_bytes_total"]) / took,
-                    "disk_bytes_meanwhile":
-                        after.get("nvme_written_bytes_total", 0) - first.get("nvme_written_bytes_total", 0)}
+                    "disk_bytes_a_second": on_disk / took}
         finally:
             run("down", "--dir", folder)
 
@@ -124,8 +144,12 @@ def main():
         return
     disk = measure(binary, seconds, disk=True)
     control = measure(binary, seconds, disk=False, rate=disk["put_bytes_a_second"])
-    print(json.dumps({"disk": disk, "control": control,
-                      "p99_over_control": disk["busy_us"]["p99"] / control["busy_us"]["p99"]}))
+    out = {"disk": disk, "control": control, "p99_over_control": disk["busy_us"]["p99"] / control["busy_us"]["p99"]}
+    if shutil.which("fio"):
+        out["control_with_fio"] = measure(binary, seconds, disk=False, rate=disk["put_bytes_a_second"],
+                                          fio_rate=disk["disk_bytes_a_second"])
+        out["p99_over_control_with_fio"] = disk["busy_us"]["p99"] / out["control_with_fio"]["busy_us"]["p99"]
+    print(json.dumps(out))
 
 
 if __name__ == "__main__":
