@@ -50,9 +50,7 @@ void NodeShard::PutFromWindow(PeerId peer, const InFrame& frame) {
     put_frame.results[i] = CheckPut(peer, put_frame.request.parts[i], PutState::kOffered, put);
     if (put_frame.results[i] == PartResult::kOk) puts_.SetState(put, PutState::kQueued, PullName(index, i));
   }
-  const bool first = pull_queue_.empty();
-  pull_queue_.push_back(index);
-  if (first) AdvancePulls();
+  pull_queue_.push_back(index);  // Poll goes on, when all frames that came with it are answered.
 }
 
 bool NodeShard::AdvancePulls() {

@@ -217,6 +217,7 @@ TEST(NodeShard, PullsFromTheWritersWindow) {
   offered.put.parts[2].crc ^= 1;
   offered.put.parts[3].window_offset = 1 * kMiB - 5;
   w.Ask(peer, FrameType::kPut, offered.put, kFlagFromWindow);
+  EXPECT_EQ(w.transport.longest_pull_bytes, 0u) << "copied before what came with it is answered";
   for (int i = 0; i < 100 && !w.HasReply(FrameType::kPutReply); ++i) w.shard->Poll();
   EXPECT_EQ(w.Take<PutReply>(FrameType::kPutReply).results,
             (std::vector{PartResult::kOk, PartResult::kOk, PartResult::kCorrupt, PartResult::kInvalid}));
