@@ -174,7 +174,7 @@ absl::Status Serve(NodeOptions options, const sigset_t& stop_signals) {
                  at.unix_name.empty() ? "-" : at.unix_name, at.fabric.empty() ? "-" : at.fabric);
     loops.push_back(std::move(loop));
   }
-  if (!IsLoopbackHost(ParseHostPort(options.listen, true)->host)) {
+  if (!IsLoopbackHost(ParseHostPort(options.listen, PortZero::kAnyFree)->host)) {
     spdlog::warn("{} can be reached from other hosts; its frames are authenticated but not encrypted",
                  options.listen);
   }

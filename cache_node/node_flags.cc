@@ -14,14 +14,14 @@
 namespace cistern {
 
 absl::Status ValidateNodeOptions(const NodeOptions& options) {
-  if (!ParseHostPort(options.router).has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat("--router \"", options.router, "\" is not HOST:PORT"));
-  }
-  const auto listen = ParseHostPort(options.listen, /*allow_zero=*/true);
-  if (!listen.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat("--listen \"", options.listen, "\" is not HOST:PORT"));
-  }
-  if (IsWildcardHost(listen->host) && options.advertise.empty()) {
+  const auto read = [](const char* flag, const std::string& text, PortZero zero) -> absl::StatusOr<HostPort> {
+    absl::StatusOr<HostPort> at = ParseHostPort(text, zero);
+    if (!at.ok()) return absl::InvalidArgumentError(absl::StrCat(flag, " ", at.status().message()));
+    return at;
+  };
+  CISTERN_RETURN_IF_ERROR(read("--router", options.router, PortZero::kRefused).status());
+  CISTERN_ASSIGN_OR_RETURN(const HostPort listen, read("--listen", options.listen, PortZero::kAnyFree));
+  if (IsWildcardHost(listen.host) && options.advertise.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--listen ", options.listen,
         " takes every address and names none; give --advertise IP, by which others reach this node"));
@@ -29,8 +29,7 @@ absl::Status ValidateNodeOptions(const NodeOptions& options) {
   if (!options.advertise.empty()) {
     const std::string sample = absl::StrCat(options.advertise, ":1");
     const auto advertised = ParseHostPort(sample);
-    if (!advertised.has_value() || !SocketAddress::Parse("tcp:" + sample).ok() ||
-        IsWildcardHost(advertised->host))
+    if (!advertised.ok() || !SocketAddress::Parse("tcp:" + sample).ok() || IsWildcardHost(advertised->host))
       return absl::InvalidArgumentError(
           absl::StrCat("--advertise \"", options.advertise, "\" is not an IP address that others can reach"));
   }
@@ -38,16 +37,13 @@ absl::Status ValidateNodeOptions(const NodeOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("--shards ", options.shards, " is not within 1 to ", kShardsPerNodeMax));
   }
-  if (listen->port != 0 && listen->port + options.shards - 1 > 65535) {
+  if (listen.port != 0 && listen.port + options.shards - 1 > 65535) {
     return absl::InvalidArgumentError(
         absl::StrCat("--listen ", options.listen, " leaves no ports for ", options.shards, " shards"));
   }
   if (!options.fabric.empty()) {
-    const auto fabric = ParseHostPort(options.fabric, /*allow_zero=*/true);
-    if (!fabric.has_value()) {
-      return absl::InvalidArgumentError(absl::StrCat("--fabric \"", options.fabric, "\" is not HOST:PORT"));
-    }
-    if (fabric->port != 0 && fabric->port + options.shards - 1 > 65535) {
+    CISTERN_ASSIGN_OR_RETURN(const HostPort fabric, read("--fabric", options.fabric, PortZero::kAnyFree));
+    if (fabric.port != 0 && fabric.port + options.shards - 1 > 65535) {
       return absl::InvalidArgumentError(
           absl::StrCat("--fabric ", options.fabric, " leaves no ports for ", options.shards, " shards"));
     }

@@ -12,8 +12,8 @@
 #include "absl/strings/str_join.h"
 #include "cache_node/node_flags.h"
 #include "core/clock.h"
+#include "core/host_port.h"
 #include "core/status_macros.h"
-#include "proto/control.h"
 #include "transport/joined_transport.h"
 #include "transport/socket_transport.h"
 
@@ -22,10 +22,9 @@ namespace {
 
 // HOST:PORT of one shard: the ports follow each other, unless the system chooses.
 std::string ShardHostPort(const std::string& first, uint32_t shard) {
-  HostPort at = *ParseHostPort(first, /*allow_zero=*/true);
+  HostPort at = *ParseHostPort(first, PortZero::kAnyFree);
   if (at.port != 0) at.port = static_cast<uint16_t>(at.port + shard);
-  const bool v6 = at.host.find(':') != std::string::npos;
-  return absl::StrCat(v6 ? "[" : "", at.host, v6 ? "]" : "", ":", at.port);
+  return at.ToString();
 }
 
 }  // namespace

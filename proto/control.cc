@@ -1,7 +1,6 @@
 #include "proto/control.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -73,32 +72,6 @@ bool SameProof(std::string_view a, std::string_view b) {
   return differ == 0;
 }
 
-std::optional<HostPort> ParseHostPort(std::string_view text, bool allow_zero) {
-  if (text.size() > kAddressBytesMax) return std::nullopt;
-  const size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos || colon == 0) return std::nullopt;
-  std::string_view host = text.substr(0, colon);
-  const std::string_view digits = text.substr(colon + 1);
-  if (host.front() == '[') {
-    if (host.size() < 3 || host.back() != ']') return std::nullopt;
-    host = host.substr(1, host.size() - 2);
-  } else if (host.find(':') != std::string_view::npos) {
-    return std::nullopt;  // A bare IPv6 address would make the port ambiguous.
-  }
-  if (!IsPrintable(host) || host.find_first_of("[]/@\"'\\") != std::string_view::npos) return std::nullopt;
-  uint32_t port = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-  if (error != std::errc() || end != digits.data() + digits.size() || digits.empty()) return std::nullopt;
-  if (port > 65535 || (port == 0 && !allow_zero)) return std::nullopt;
-  return HostPort{std::string(host), static_cast<uint16_t>(port)};
-}
-
-bool IsLoopbackHost(std::string_view host) {
-  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
-}
-
-bool IsWildcardHost(std::string_view host) { return host == "0.0.0.0" || host == "::"; }
-
 bool IsNodeId(std::string_view id) {
   if (id.empty() || id.size() > kNodeIdBytesMax || id.front() == '.' || id.front() == '-') return false;
   return std::all_of(id.begin(), id.end(), [](char c) {
@@ -111,8 +84,9 @@ absl::Status ValidateShardAddress(const ShardAddress& address) {
   if (address.tcp.empty() && address.unix_name.empty() && address.fabric.empty()) {
     return absl::InvalidArgumentError("shard address: no path offered (tcp, unix_name, fabric all empty)");
   }
-  if (!address.tcp.empty() && !ParseHostPort(address.tcp)) {
-    return absl::InvalidArgumentError("shard address: tcp is not HOST:PORT");
+  if (!address.tcp.empty()) {
+    if (const absl::Status tcp = ParseHostPort(address.tcp).status(); !tcp.ok())
+      return absl::InvalidArgumentError(absl::StrCat("shard address: tcp ", tcp.message()));
   }
   if (address.unix_name.size() > kUnixNameBytesMax || !IsPrintable(address.unix_name)) {
     return absl::InvalidArgumentError("shard address: unix_name is too long or not printable");

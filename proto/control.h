@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "core/clock.h"
 #include "core/cluster_map.h"
+#include "core/host_port.h"
 #include "core/ids.h"
 #include "core/node_stats.h"
 #include "core/ticket.h"
@@ -21,7 +22,6 @@
 namespace cistern {
 
 inline constexpr size_t kNodeIdBytesMax = 64;
-inline constexpr size_t kAddressBytesMax = 256;
 inline constexpr size_t kCountersMax = 256;
 inline constexpr size_t kCounterNameBytesMax = 96;
 inline constexpr uint64_t kIncarnationMax = uint64_t{1} << 48;
@@ -74,17 +74,6 @@ std::string RegisterProof(const ClusterKey& key, const RegisterRequest& request)
 std::string HeartbeatProof(const ClusterKey& key, std::string_view node_id, uint64_t incarnation);
 // Compares in constant time.
 bool SameProof(std::string_view a, std::string_view b);
-
-// "HOST:PORT" or "[V6]:PORT", port 1 to 65535 (0 as well when `allow_zero`).
-struct HostPort {
-  std::string host;
-  uint16_t port = 0;
-};
-std::optional<HostPort> ParseHostPort(std::string_view text, bool allow_zero = false);
-// Whether strangers on other hosts cannot reach this host part.
-bool IsLoopbackHost(std::string_view host);
-// Every address of this host, so none that others could be told.
-bool IsWildcardHost(std::string_view host);
 
 // "node-1": 1..kNodeIdBytesMax of [a-zA-Z0-9._-], not beginning with '.' or '-'.
 bool IsNodeId(std::string_view id);

@@ -50,30 +50,6 @@ TEST(SameProof, NeedsEveryByte) {
   EXPECT_FALSE(SameProof("", "a"));
 }
 
-TEST(ParseHostPort, TakesHostsAndBracketedV6) {
-  EXPECT_EQ(ParseHostPort("127.0.0.1:7400")->port, 7400);
-  EXPECT_EQ(ParseHostPort("router.local:1")->host, "router.local");
-  EXPECT_EQ(ParseHostPort("[::1]:7400")->host, "::1");
-  EXPECT_EQ(ParseHostPort("127.0.0.1:0", true)->port, 0);
-}
-
-TEST(IsLoopbackHost, KnowsNamesAndNumbers) {
-  EXPECT_TRUE(IsLoopbackHost("127.0.0.1"));
-  EXPECT_TRUE(IsLoopbackHost("localhost"));
-  EXPECT_TRUE(IsLoopbackHost("::1"));
-  EXPECT_FALSE(IsLoopbackHost("0.0.0.0"));
-  EXPECT_FALSE(IsLoopbackHost("10.0.0.7"));
-}
-
-TEST(ParseHostPort, RefusesWhatIsNoAddress) {
-  for (const char* text :
-       {"", ":", "7400", ":7400", "host:", "host:0", "host:65536", "host:-1", "host:12a", "::1:7400",
-        "[::1:7", "[]:5", "a b:5", "ho\nst:5", "host:99999999999999999999", "http://h:5"}) {
-    EXPECT_FALSE(ParseHostPort(text)) << text;
-  }
-  EXPECT_FALSE(ParseHostPort(std::string(300, 'a').append(":5")));
-}
-
 TEST(NodeId, IsShortAndPlain) {
   for (const char* id : {"node-1", "a", "N_1.x"}) EXPECT_TRUE(IsNodeId(id)) << id;
   for (const char* id : {"", "-a", ".a", "a b", "a/b", "\xff"}) EXPECT_FALSE(IsNodeId(id)) << id;

@@ -70,9 +70,8 @@ absl::Status WriteAddress(const std::string& path, const std::string& address) {
 
 absl::Status Serve(const RouterOptions& options, const sigset_t& stop_signals) {
   CISTERN_RETURN_IF_ERROR(CheckOpenFiles(kDaemonOpenFilesMin));
-  const std::optional<HostPort> listen = ParseHostPort(options.listen, /*allow_zero=*/true);
-  if (!listen)
-    return absl::InvalidArgumentError(absl::StrCat("--listen \"", options.listen, "\" is not HOST:PORT"));
+  const absl::StatusOr<HostPort> listen = ParseHostPort(options.listen, PortZero::kAnyFree);
+  if (!listen.ok()) return absl::InvalidArgumentError(absl::StrCat("--listen ", listen.status().message()));
   CISTERN_ASSIGN_OR_RETURN(const std::optional<ClusterId> cluster, ParseClusterId(options.cluster_id));
   CISTERN_ASSIGN_OR_RETURN(const ClusterKey key, ClusterKey::Load(options.cluster_key_file));
   CISTERN_RETURN_IF_ERROR(LockFolder(options.data_dir));

@@ -179,10 +179,9 @@ RouterService::~RouterService() { Stop(); }
 absl::StatusOr<std::unique_ptr<RouterService>> RouterService::Start(const ServiceOptions& options,
                                                                     std::unique_ptr<Router> router,
                                                                     Clock& clock) {
-  const std::optional<HostPort> listen = ParseHostPort(options.listen, /*allow_zero=*/true);
-  if (!listen)
-    return absl::InvalidArgumentError(
-        absl::StrCat("listen address \"", options.listen, "\" is not HOST:PORT"));
+  const absl::StatusOr<HostPort> listen = ParseHostPort(options.listen, PortZero::kAnyFree);
+  if (!listen.ok())
+    return absl::InvalidArgumentError(absl::StrCat("listen address ", listen.status().message()));
   auto impl = std::make_unique<Impl>(options, std::move(router), clock);
   WatchHub& hub = impl->hub;
   impl->host.Start({.on_map =
@@ -211,7 +210,7 @@ absl::StatusOr<std::unique_ptr<RouterService>> RouterService::Start(const Servic
     return absl::UnavailableError(
         absl::StrCat("cannot listen on ", options.listen, ": ", WhyNotListen(*listen)));
   }
-  impl->address = absl::StrCat(options.listen.substr(0, options.listen.rfind(':')), ":", port);
+  impl->address = HostPort{listen->host, static_cast<uint16_t>(port)}.ToString();
   if (!impl->host.Post([address = impl->address](Router& at) { at.SetAddress(address); })) {
     return absl::InternalError("the router's mailbox is full at its start");
   }

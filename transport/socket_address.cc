@@ -11,8 +11,9 @@
 #include <cstring>
 
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "core/host_port.h"
+#include "core/status_macros.h"
 
 namespace cistern {
 namespace {
@@ -29,11 +30,11 @@ std::string TcpText(const sockaddr_storage& raw) {
   if (raw.ss_family == AF_INET) {
     const auto& in = reinterpret_cast<const sockaddr_in&>(raw);
     inet_ntop(AF_INET, &in.sin_addr, host, sizeof(host));
-    return absl::StrCat("tcp:", host, ":", ntohs(in.sin_port));
+    return "tcp:" + HostPort{host, ntohs(in.sin_port)}.ToString();
   }
   const auto& in6 = reinterpret_cast<const sockaddr_in6&>(raw);
   inet_ntop(AF_INET6, &in6.sin6_addr, host, sizeof(host));
-  return absl::StrCat("tcp:[", host, "]:", ntohs(in6.sin6_port));
+  return "tcp:" + HostPort{host, ntohs(in6.sin6_port)}.ToString();
 }
 
 bool SameHost(const sockaddr& a, const sockaddr_storage& b) {
@@ -64,24 +65,20 @@ absl::StatusOr<SocketAddress> SocketAddress::Parse(const std::string& text) {
     return address;
   }
   if (!text.starts_with("tcp:")) return Malformed(text, "unknown kind");
-  const size_t colon = text.rfind(':');
-  if (colon < 4) return Malformed(text, "no port");
-  std::string host = text.substr(4, colon - 4);
-  uint32_t port = 0;
-  if (!absl::SimpleAtoi(text.substr(colon + 1), &port) || port > 65535) return Malformed(text, "bad port");
-  if (host == "localhost") host = "127.0.0.1";
+  CISTERN_ASSIGN_OR_RETURN(const HostPort at,
+                           ParseHostPort(std::string_view(text).substr(4), PortZero::kAnyFree));
+  const std::string host = at.host == "localhost" ? "127.0.0.1" : at.host;
   auto& in = reinterpret_cast<sockaddr_in&>(address.raw_);
   if (inet_pton(AF_INET, host.c_str(), &in.sin_addr) == 1) {
     in.sin_family = AF_INET;
-    in.sin_port = htons(static_cast<uint16_t>(port));
+    in.sin_port = htons(at.port);
     address.raw_bytes_ = sizeof(in);
     return address;
   }
   auto& in6 = reinterpret_cast<sockaddr_in6&>(address.raw_);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']' &&
-      inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &in6.sin6_addr) == 1) {
+  if (inet_pton(AF_INET6, host.c_str(), &in6.sin6_addr) == 1) {
     in6.sin6_family = AF_INET6;
-    in6.sin6_port = htons(static_cast<uint16_t>(port));
+    in6.sin6_port = htons(at.port);
     address.raw_bytes_ = sizeof(in6);
     return address;
   }

@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/cli/calc_flags.h"
 #include "client/cli/flag_size.h"
@@ -17,6 +16,7 @@
 #include "client/cli/shares.h"
 #include "client/cli/tier_flags.h"
 #include "core/cluster_map.h"
+#include "core/host_port.h"
 
 namespace cistern {
 namespace {
@@ -310,16 +310,10 @@ std::optional<int> ParseFlags(int argc, const char* const* argv, CliOptions& out
   }
   out.command = path;
   out.up.router_given = Names(argc, argv, "--router");
-  const size_t colon = out.router.rfind(':');
-  uint32_t port = 0;
-  const bool address = colon != std::string::npos && colon != 0 &&
-                       absl::SimpleAtoi(out.router.substr(colon + 1), &port) && port <= UINT16_MAX;
-  if (!address || (port == 0 && path != "up")) {
-    return Fail(json, "--router '" + out.router +
-                          "' is not HOST:PORT with a port of 1 to 65535; write for example " +
-                          kRouterAddressDefault +
-                          (port == 0 && address ? "; only `up` finds a free one for port 0" : ""));
-  }
+  const PortZero zero =
+      path == "up" ? PortZero::kAnyFree : PortZero::kRefused;  // Only `up` finds a free one.
+  if (const absl::Status router = ParseHostPort(out.router, zero).status(); !router.ok())
+    return Fail(json, "--router " + std::string(router.message()));
   return std::nullopt;
 }
 

@@ -1,26 +1,23 @@
 #include "client/cli/local_cluster.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "client/cli/connect.h"
 #include "client/cli/output.h"
 #include "client/control/router_link.h"
 #include "client/internal/admin.h"
+#include "core/host_port.h"
 #include "core/status_macros.h"
+#include "transport/socket_address.h"
 
 namespace cistern {
 namespace {
@@ -33,49 +30,29 @@ constexpr int kEndPatienceMs = 5000;
 
 void Pause() { poll(nullptr, 0, kPollEveryMs); }
 
-// False: the host is a name.
-bool ToIpv4(const std::string& address, sockaddr_in& in) {
-  const size_t colon = address.rfind(':');
-  std::string host = address.substr(0, colon);
-  if (host == "localhost") host = "127.0.0.1";
-  in.sin_family = AF_INET;
-  in.sin_port = htons(static_cast<uint16_t>(std::atoi(address.c_str() + colon + 1)));
-  return inet_pton(AF_INET, host.c_str(), &in.sin_addr) == 1;
-}
-
-// Listens for a moment; errno. `in` gets the port that was free.
-int Listen(sockaddr_in& in) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return 0;  // Not the port's fault.
-  const int yes = 1;     // As servers do: a port whose last connections are only fading out counts as free.
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-  auto* raw = reinterpret_cast<sockaddr*>(&in);
-  socklen_t bytes = sizeof(in);
-  const bool listens = bind(fd, raw, bytes) == 0 && listen(fd, 1) == 0 && getsockname(fd, raw, &bytes) == 0;
-  const int error = listens ? 0 : errno;
-  close(fd);
-  return error;
-}
-
 }  // namespace
 
 absl::Status CheckPortFree(const std::string& address) {
-  sockaddr_in in{};
-  if (!ToIpv4(address, in)) return absl::OkStatus();  // A name: the server will tell.
-  const int error = Listen(in);
-  if (error == 0) return absl::OkStatus();
-  if (error == EADDRINUSE) {
+  const absl::StatusOr<SocketAddress> at = SocketAddress::Parse("tcp:" + address);
+  if (!at.ok()) return absl::OkStatus();  // A name: the server will tell.
+  const absl::Status listened = at->Listen().status();
+  if (listened.ok()) return absl::OkStatus();
+  if (absl::IsUnavailable(listened)) {
     return absl::AlreadyExistsError(
         address + " is in use by another process; give another --router HOST:PORT, or end it");
   }
-  return absl::UnavailableError("cannot listen on " + address + ": " + strerror(error) +
-                                "; give another --router HOST:PORT");
+  return absl::UnavailableError(
+      absl::StrCat("cannot ", listened.message(), "; give another --router HOST:PORT"));
 }
 
 std::string WithPort(const std::string& address) {
-  sockaddr_in in{};
-  if (!ToIpv4(address, in) || in.sin_port != 0 || Listen(in) != 0) return address;
-  return address.substr(0, address.rfind(':') + 1) + std::to_string(ntohs(in.sin_port));
+  const absl::StatusOr<HostPort> wanted = ParseHostPort(address, PortZero::kAnyFree);
+  if (!wanted.ok() || wanted->port != 0) return address;
+  const absl::StatusOr<SocketAddress> at = SocketAddress::Parse("tcp:" + address);
+  const absl::StatusOr<UniqueFd> listener = at.ok() ? at->Listen() : at.status();
+  const absl::StatusOr<std::string> bound = listener.ok() ? BoundAddress(listener->get()) : listener.status();
+  if (!bound.ok()) return address;
+  return HostPort{wanted->host, ParseHostPort(bound->substr(sizeof("tcp:") - 1))->port}.ToString();
 }
 
 absl::Status LocalCluster::Start() {
@@ -197,12 +174,10 @@ absl::Status LocalCluster::WaitForRouter() {
 
 // The fabric's ports follow each other over nodes and their shards, unless the system chooses.
 std::string LocalCluster::FabricOf(uint32_t node) const {
-  const size_t colon = settings_.fabric.rfind(':');
-  if (colon == std::string::npos) return settings_.fabric;  // The node says what is wrong with it.
-  const uint32_t first = static_cast<uint32_t>(std::atoi(settings_.fabric.c_str() + colon + 1));
-  if (first == 0) return settings_.fabric;
-  return settings_.fabric.substr(0, colon + 1) +
-         std::to_string(first + node * std::max(settings_.shards, uint32_t{1}));
+  const absl::StatusOr<HostPort> first = ParseHostPort(settings_.fabric, PortZero::kAnyFree);
+  if (!first.ok() || first->port == 0) return settings_.fabric;  // The node says what is wrong with it.
+  const uint32_t port = first->port + node * std::max(settings_.shards, uint32_t{1});
+  return first->HostText() + ":" + std::to_string(port);
 }
 
 absl::Status LocalCluster::StartNodes() {

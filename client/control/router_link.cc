@@ -57,9 +57,9 @@ absl::Status Explain(const std::string& router, const absl::Status& status, std:
 }
 
 absl::Status CheckAddress(const std::string& router) {
-  if (ParseHostPort(router)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("router address \"", router.substr(0, kAddressBytesMax), "\" is not HOST:PORT"));
+  const absl::Status parsed = ParseHostPort(router).status();
+  if (parsed.ok()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("router address ", parsed.message()));
 }
 
 }  // namespace
@@ -223,7 +223,7 @@ absl::Status RouterLink::WaitReady(Nanos timeout) {
   };
   impl.mutex.AwaitWithTimeout(absl::Condition(&settled), absl::Nanoseconds(timeout));
   if (ready()) return absl::OkStatus();
-  if (!ParseHostPort(impl.options.router)) return impl.error;
+  if (!ParseHostPort(impl.options.router).ok()) return impl.error;
   return Explain(impl.options.router, impl.error,
                  impl.options.tenant.empty() ? "a ticket" : "tenant " + impl.options.tenant);
 }
