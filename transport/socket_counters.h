@@ -4,16 +4,13 @@
 #include <map>
 #include <string>
 
+#include "transport/hello_check.h"
+
 namespace cistern {
 
 // What happened on one SocketTransport since its start.
-struct SocketCounters {
+struct SocketCounters : HelloCounters {
   uint64_t accepted = 0;
-  uint64_t bad_frames = 0;         // Connections closed for a frame that breaks a limit or a checksum.
-  uint64_t version_refused = 0;    // Wire versions do not meet.
-  uint64_t algorithm_refused = 0;  // Another key algorithm.
-  uint64_t hello_refused = 0;      // The handler said no (ticket).
-  uint64_t handshake_timeouts = 0;
   uint64_t peers_refused = 0;  // Too many peers, or too many that have not said HELLO.
   uint64_t uid_refused = 0;    // Unix peer of another user.
   uint64_t map_refused = 0;    // Went on without a map; the path says why.

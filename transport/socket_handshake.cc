@@ -124,31 +124,6 @@ absl::Status SocketTransport::Impl::CheckHeader(const SocketPeer& peer, const Fr
   }
 }
 
-// Versions and key algorithm; a refusal names both sides' values and is counted (F61).
-absl::Status SocketTransport::Impl::CheckHello(const FrameHeader& header, ByteView body, Hello& hello) {
-  const bool foreign = header.version < kWireVersionMin || header.version > kWireVersionMax;
-  // A HELLO of a version unknown here may have more fields; its first ones tell why it is refused.
-  absl::Status status = hello.DecodeVersions(body);
-  if (!status.ok()) {
-    ++counters_.bad_frames;
-    return status;
-  }
-  if (foreign || hello.version_min > kWireVersionMax || hello.version_max < kWireVersionMin) {
-    ++counters_.version_refused;
-    return absl::FailedPreconditionError(absl::StrCat("wire versions ", hello.version_min, " to ",
-                                                      hello.version_max, " offered, ", kWireVersionMin,
-                                                      " to ", kWireVersionMax, " spoken here"));
-  }
-  if (hello.key_algorithm != kKeyAlgorithm) {
-    ++counters_.algorithm_refused;
-    return absl::FailedPreconditionError(absl::StrCat("key algorithm \"", hello.key_algorithm,
-                                                      "\" offered, \"", kKeyAlgorithm, "\" used here"));
-  }
-  status = hello.Decode(body);
-  if (!status.ok()) ++counters_.bad_frames;
-  return status;
-}
-
 // Maps the put window that came with HELLO. Not OK only when descriptors came that HELLO does not announce; a
 // window that cannot be mapped leaves a peer without a map.
 absl::Status SocketTransport::Impl::TakeWindow(SocketPeer& peer, Hello& hello) {
@@ -177,7 +152,7 @@ void SocketTransport::Impl::RefuseMap(SocketPeer& peer, const absl::Status& why)
 void SocketTransport::Impl::OnHelloFrame(SocketPeer& peer) {
   peer.reader.ExpectFds(false);
   Hello hello;
-  absl::Status status = CheckHello(peer.reader.header(), peer.reader.body(), hello);
+  absl::Status status = CheckHello(peer.reader.header(), peer.reader.body(), hello, counters_);
   if (status.ok()) status = TakeWindow(peer, hello);
   HelloAck ack;
   std::vector<const MemoryRegion*> regions;

@@ -109,7 +109,6 @@ class SocketTransport::Impl {
   void SendHello(SocketPeer& peer);
   absl::Status CheckHeader(const SocketPeer& peer, const FrameHeader& header) const;
   void OnHelloFrame(SocketPeer& peer);
-  absl::Status CheckHello(const FrameHeader& header, ByteView body, Hello& hello);
   absl::Status TakeWindow(SocketPeer& peer, Hello& hello);
   void SendAck(SocketPeer& peer, HelloAck& ack, const std::vector<const MemoryRegion*>& regions);
   void OnAckFrame(SocketPeer& peer);

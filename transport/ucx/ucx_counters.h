@@ -4,16 +4,13 @@
 #include <map>
 #include <string>
 
+#include "transport/hello_check.h"
+
 namespace cistern {
 
 // What happened on one UcxTransport since its start.
-struct UcxCounters {
+struct UcxCounters : HelloCounters {
   uint64_t accepted = 0;
-  uint64_t bad_frames = 0;         // Connections closed for a message that breaks a limit or a checksum.
-  uint64_t version_refused = 0;    // Wire versions do not meet.
-  uint64_t algorithm_refused = 0;  // Another key algorithm.
-  uint64_t hello_refused = 0;      // The handler said no (ticket).
-  uint64_t handshake_timeouts = 0;
   uint64_t peers_refused = 0;
   uint64_t endpoint_errors = 0;  // Connections that UCX gave up.
   uint64_t forced_closes = 0;

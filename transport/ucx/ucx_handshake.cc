@@ -102,36 +102,11 @@ void UcxTransport::QueueHello(UcxPeer& peer) {
   Post(peer);
 }
 
-// Versions and key algorithm; a refusal names both sides' values and is counted (F61).
-absl::Status UcxTransport::CheckHello(const FrameHeader& header, ByteView body, Hello& hello) {
-  const bool foreign = header.version < kWireVersionMin || header.version > kWireVersionMax;
-  // A HELLO of a version unknown here may have more fields; its first ones tell why it is refused.
-  absl::Status status = hello.DecodeVersions(body);
-  if (!status.ok()) {
-    ++counters_.bad_frames;
-    return status;
-  }
-  if (foreign || hello.version_min > kWireVersionMax || hello.version_max < kWireVersionMin) {
-    ++counters_.version_refused;
-    return absl::FailedPreconditionError(absl::StrCat("wire versions ", hello.version_min, " to ",
-                                                      hello.version_max, " offered, ", kWireVersionMin,
-                                                      " to ", kWireVersionMax, " spoken here"));
-  }
-  if (hello.key_algorithm != kKeyAlgorithm) {
-    ++counters_.algorithm_refused;
-    return absl::FailedPreconditionError(absl::StrCat("key algorithm \"", hello.key_algorithm,
-                                                      "\" offered, \"", kKeyAlgorithm, "\" used here"));
-  }
-  status = hello.Decode(body);
-  if (!status.ok()) ++counters_.bad_frames;
-  return status;
-}
-
 void UcxTransport::OnHelloFrame(UcxPeer& peer, const FrameHeader& header, ByteView body, ByteView extra) {
   if (header.type != FrameType::kHello || body.size() > kHelloFrameBytesMax)
     return CloseBad(peer, absl::PermissionDeniedError("a frame before HELLO, or one too long"));
   Hello hello;
-  absl::Status status = CheckHello(header, body, hello);
+  absl::Status status = CheckHello(header, body, hello, counters_);
   if (status.ok() && (hello.window_bytes > 0) != !extra.empty())
     status = absl::InvalidArgumentError("HELLO and its announcement disagree");
   const bool rdma = FillPath(peer);

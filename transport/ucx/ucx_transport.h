@@ -111,7 +111,6 @@ class UcxTransport final : public Fabric {
   // ucx_handshake.cc
   void QueueHello(UcxPeer& peer);
   void OnHelloFrame(UcxPeer& peer, const FrameHeader& header, ByteView body, ByteView extra);
-  absl::Status CheckHello(const FrameHeader& header, ByteView body, Hello& hello);
   void SendAck(UcxPeer& peer, HelloAck& ack, const std::vector<const MemoryRegion*>& regions);
   void OnAckFrame(UcxPeer& peer, const FrameHeader& header, ByteView body, ByteView extra);
   void Refuse(UcxPeer& peer, const absl::Status& why);
