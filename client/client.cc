@@ -10,25 +10,13 @@
 namespace cistern {
 namespace {
 
-Nanos Deadline(const CallOptions& options) { return Nanos{options.deadline.count()} * kMillisecond; }
-
-LoadReport ToReport(const LoadOutcome& outcome) {
-  LoadReport report;
-  report.status = ToPublic(outcome.status);
-  report.hit_blocks = outcome.hit_blocks;
-  report.bytes = outcome.bytes;
-  report.pages.reserve(outcome.pages.size());
-  for (const PartResult r : outcome.pages) report.pages.push_back(ToPublic(r));
-  return report;
-}
-
-StoreReport ToReport(const StoreOutcome& outcome) {
-  StoreReport report;
-  report.status = ToPublic(outcome.status);
-  report.bytes = outcome.bytes;
-  report.pages.reserve(outcome.pages.size());
-  for (const PartResult r : outcome.pages) report.pages.push_back(ToPublic(r));
-  return report;
+// The end of [first, first + count) of `all` slices or spans; count 0 means all.
+Status RangeEnd(const std::string& what, uint32_t first, uint32_t count, uint32_t all, uint32_t& end) {
+  if (count == 0 && first != 0) return {Code::kInvalidArgument, what + "_first without " + what + "_count"};
+  end = count == 0 ? all : first + count;
+  if (end <= all) return {};
+  return {Code::kInvalidArgument, what + "_count: " + what + "s [" + std::to_string(first) + ", " +
+                                      std::to_string(std::exchange(end, 0)) + ") of " + std::to_string(all)};
 }
 
 // A lookup that was cancelled or ran out of time has no answer; anything else that stops it is a shorter hit.
@@ -106,26 +94,15 @@ Status Client::Impl::Coords(const Chain& chain, const CallOptions& options) {
     return {};
   }
   const LayoutSpec& spec = chain.rep()->spec;
-  const uint32_t count = options.slice_count == 0 ? spec.slices : options.slice_count;
-  if (options.slice_count == 0 && options.slice_first != 0)
-    return {Code::kInvalidArgument, "slice_first without slice_count"};
-  if (options.slice_first + count > spec.slices) {
-    return {Code::kInvalidArgument, "slice_count: slices [" + std::to_string(options.slice_first) + ", " +
-                                        std::to_string(options.slice_first + count) + ") of " +
-                                        std::to_string(spec.slices)};
-  }
-  const uint32_t spans = options.span_count == 0 ? spec.spans : options.span_count;
-  if (options.span_first + spans > spec.spans) {
-    return {Code::kInvalidArgument, "span_count: spans [" + std::to_string(options.span_first) + ", " +
-                                        std::to_string(options.span_first + spans) + ") of " +
-                                        std::to_string(spec.spans)};
-  }
+  uint32_t slices_end = 0, spans_end = 0;
+  Status status = RangeEnd("slice", options.slice_first, options.slice_count, spec.slices, slices_end);
+  if (status.ok()) status = RangeEnd("span", options.span_first, options.span_count, spec.spans, spans_end);
   coords_.clear();
-  for (uint32_t slice = options.slice_first; slice < options.slice_first + count; ++slice) {
-    for (uint32_t span = options.span_first; span < options.span_first + spans; ++span)
+  for (uint32_t slice = options.slice_first; slice < slices_end; ++slice) {
+    for (uint32_t span = options.span_first; span < spans_end; ++span)
       coords_.push_back({0, static_cast<uint16_t>(slice), static_cast<uint16_t>(span)});
   }
-  return {};
+  return status;
 }
 
 Status Client::Impl::Spec(const Chain& chain, const CallOptions& options, CallSpec& out) {
@@ -137,7 +114,7 @@ Status Client::Impl::Spec(const Chain& chain, const CallOptions& options, CallSp
   out.chain.keep = std::shared_ptr<const void>(chain.shared());
   out.coords = coords_;
   out.coord_bytes = coord_bytes_;
-  out.deadline = Deadline(options);
+  out.deadline = DeadlineOf(options);
   return RetentionOf(options, out.retention);
 }
 
@@ -188,29 +165,28 @@ void Client::Impl::ReleaseHit(Hit::Rep& rep) {
 }
 
 // Each submission below has two forms of the same: `sink` takes the core's outcome under the lock.
-OpId Client::Impl::Submit(const Chain& chain, const CallOptions& options, LookupDone sink) {
+template <typename Outcome>
+OpId Client::Impl::SubmitFind(const Chain& chain, const CallOptions& options,
+                              OpId (ClientCore::*find)(const CallSpec&, std::function<void(const Outcome&)>),
+                              std::function<void(const Outcome&)> sink) {
   CallSpec spec;
+  Outcome answer;
   if (Status status = Spec(chain, options, spec); !status.ok()) {
-    sink({absl::Status(static_cast<absl::StatusCode>(status.code()), status.message())});
-    return 0;
+    answer.status = ToAbsl(status);
+  } else if (IsBelowMinimum(chain)) {
+    answer.stopped_by = PartResult::kMiss;
+    answer.why = MissReason::kBelowMinimum;
+  } else {
+    return (core_.get()->*find)(spec, std::move(sink));
   }
-  if (IsBelowMinimum(chain)) {
-    sink({.status = {}, .stopped_by = PartResult::kMiss, .why = MissReason::kBelowMinimum});
-    return 0;
-  }
-  return core_->Lookup(spec, std::move(sink));
+  sink(answer);
+  return 0;
+}
+OpId Client::Impl::Submit(const Chain& chain, const CallOptions& options, LookupDone sink) {
+  return SubmitFind<LookupOutcome>(chain, options, &ClientCore::Lookup, std::move(sink));
 }
 OpId Client::Impl::Submit(const Chain& chain, const CallOptions& options, PlanDone sink) {
-  CallSpec spec;
-  if (Status status = Spec(chain, options, spec); !status.ok()) {
-    sink({absl::Status(static_cast<absl::StatusCode>(status.code()), status.message())});
-    return 0;
-  }
-  if (IsBelowMinimum(chain)) {
-    sink({.status = {}, .stopped_by = PartResult::kMiss, .why = MissReason::kBelowMinimum});
-    return 0;
-  }
-  return core_->Plan(spec, std::move(sink));
+  return SubmitFind<PlanOutcome>(chain, options, &ClientCore::Plan, std::move(sink));
 }
 OpId Client::Impl::SubmitFetch(const Chain& chain, std::span<const Page> pages, const CallOptions& options,
                                LoadDone sink) {
@@ -218,7 +194,7 @@ OpId Client::Impl::SubmitFetch(const Chain& chain, std::span<const Page> pages, 
   CallSpec spec;
   Status status = Spec(chain, options, spec);
   if (!status.ok()) {
-    sink({absl::Status(static_cast<absl::StatusCode>(status.code()), status.message()), 0, {}, 0});
+    sink({ToAbsl(status), 0, {}, 0});
     return 0;
   }
   if (share_ != nullptr && options.host_shared && !pages.empty() && pages.size() <= chain.blocks())

@@ -9,6 +9,7 @@
 
 #include "client/client_impl.h"
 #include "client/convert.h"
+#include "core/host_port.h"
 #include "core/spin_wait.h"
 #include "transport/fabric.h"
 #include "transport/joined_transport.h"
@@ -17,8 +18,6 @@
 // How a client is driven: polling, sleeping, waking, and what the router's link brings.
 namespace cistern {
 namespace {
-
-Nanos ToNanos(std::chrono::milliseconds ms) { return Nanos{ms.count()} * kMillisecond; }
 
 uint64_t Entropy() {
   uint64_t seed = 0;
@@ -36,6 +35,11 @@ Status Errno(const char* what) {
 Client::Impl::Impl(const ClientOptions& options)
     : options_(options), random_(Entropy()), anchor_(std::make_shared<ClientAnchor>()) {}
 
+Nanos Client::Impl::TimeOf(const CallOptions& options) const {
+  const Nanos deadline = DeadlineOf(options);
+  return deadline != 0 ? deadline : ToNanos(options_.default_deadline);
+}
+
 Status Client::Impl::OpenTransport() {
   auto sockets = SocketTransport::Create(clock_);
   if (!sockets.ok()) return ToPublic(sockets.status());
@@ -47,7 +51,8 @@ Status Client::Impl::OpenTransport() {
   }
   if (options_.transport != "ucx" && options_.fabric.empty()) return {};
   FabricOptions fabric;
-  fabric.source = options_.fabric.substr(0, options_.fabric.rfind(':'));  // A port has no meaning here.
+  const absl::StatusOr<HostPort> with_port = ParseHostPort(options_.fabric, PortZero::kAnyFree);
+  fabric.source = with_port.ok() ? with_port->HostText() : options_.fabric;  // A port has no meaning here.
   fabric.transports = options_.fabric_transports;
   fabric.devices = options_.fabric_devices;
   fabric.require_rdma = options_.require_rdma;

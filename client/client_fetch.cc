@@ -56,9 +56,7 @@ OpId Client::Impl::SubmitFetchGroups(const Chain& chain, std::span<const Page> p
   const uint64_t tokens = pages.size() * uint64_t{chain.layout().block_tokens};
   fetch->options.max_tokens = options.max_tokens == 0 ? tokens : std::min(tokens, options.max_tokens);
   fetch->sink = std::move(sink);
-  Nanos deadline = Nanos{options.deadline.count()} * kMillisecond;
-  if (deadline == 0) deadline = Nanos{options_.default_deadline.count()} * kMillisecond;
-  fetch->deadline_at = clock_.Now() + deadline;
+  fetch->deadline_at = EndOf(options);
   return SubmitGroups(chain, fetch->options, /*lease=*/true, [this, fetch](GroupPlanOutcome plan) {
     mutex_.AssertHeld();  // Callbacks of the core run under it.
     fetch->plan = std::move(plan);
@@ -94,16 +92,14 @@ void Client::Impl::LoadFetched(const std::shared_ptr<GroupFetch>& fetch) {
   fetch->open = fetch->tail.has_value() ? 2 : 1;
   if (const Status status = Coords(fetch->chain, fetch->options); !status.ok()) {
     fetch->open = 1;
-    return landed(true)(
-        {absl::Status(static_cast<absl::StatusCode>(status.code()), status.message()), 0, {}, 0});
+    return landed(true)({ToAbsl(status), 0, {}, 0});
   }
   core_->Load(plan.history.front(), 0, View(std::span(fetch->pages).first(fetch->blocks)), coords_, left,
               landed(false), SharedParts(fetch->chain, fetch->options));
   if (!fetch->tail.has_value()) return;
   StoredParts parts;
   if (const Status status = TailPartsOf(fetch->chain, fetch->options, plan.hit.tokens, parts); !status.ok()) {
-    return landed(true)(
-        {absl::Status(static_cast<absl::StatusCode>(status.code()), status.message()), 0, {}, 0});
+    return landed(true)({ToAbsl(status), 0, {}, 0});
   }
   const Page page = CutTo(*fetch->tail, parts.TotalBytes());
   core_->Load(plan.tail, fetch->blocks - 1, View({&page, 1}), parts.coords, left, landed(true));

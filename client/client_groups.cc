@@ -94,7 +94,7 @@ OpId Client::Impl::SubmitGroups(const Chain& chain, const CallOptions& options, 
     miss.stopped_by = PartResult::kLayout;
     miss.why = MissReason::kParallelism;
     if (status.code() != Code::kFailedPrecondition) {
-      miss.status = absl::Status(static_cast<absl::StatusCode>(status.code()), status.message());
+      miss.status = ToAbsl(status);
     }
     sink(std::move(miss));
     return 0;
@@ -117,8 +117,7 @@ OpId Client::Impl::SubmitGroups(const Chain& chain, const CallOptions& options, 
   spec.request = request;
   spec.caller_align_tokens = options.align_tokens;
   spec.max_tokens = options.max_tokens == 0 ? tokens : std::min<uint64_t>(tokens, options.max_tokens);
-  spec.deadline = Nanos{options.deadline.count()} * kMillisecond;
-  if (spec.deadline == 0) spec.deadline = Nanos{options_.default_deadline.count()} * kMillisecond;
+  spec.deadline = TimeOf(options);
   spec.lease = lease;
   spec.probe = probe;
   if (!options.breakpoints.empty()) {
@@ -174,10 +173,6 @@ Status PartsOf(const Chain& chain, const std::vector<GroupShare>& share, uint64_
   return {};
 }
 
-absl::Status ToAbsl(const Status& status) {
-  return {static_cast<absl::StatusCode>(status.code()), status.message()};
-}
-
 }  // namespace
 
 Result<std::vector<PagePart>> Client::PageParts(const Chain& chain, const CallOptions& options,
@@ -229,8 +224,8 @@ OpId Client::Impl::SubmitLoadTail(const Hit& hit, const Page& page, const CallOp
     }
   }
   const Page cut = CutTo(page, mine);
-  return core_->Load(rep->tail_plan, rep->blocks - 1, View({&cut, 1}), mine.parts.coords,
-                     Nanos{options.deadline.count()} * kMillisecond, std::move(sink));
+  return core_->Load(rep->tail_plan, rep->blocks - 1, View({&cut, 1}), mine.parts.coords, DeadlineOf(options),
+                     std::move(sink));
 }
 
 OpId Client::Impl::SubmitStoreTail(const Chain& chain, uint64_t tokens, const ConstPage& page,
@@ -269,7 +264,7 @@ OpId Client::Impl::SubmitStoreTail(const Chain& chain, uint64_t tokens, const Co
   spec.coord_bytes = mine.parts.bytes;
   spec.tail_parts = static_cast<uint32_t>(layout.TailAt(tokens).coords.size());
   spec.junction = tail.junction;
-  spec.deadline = Nanos{options.deadline.count()} * kMillisecond;
+  spec.deadline = DeadlineOf(options);
   if (status = RetentionOf(options, spec.retention); !status.ok()) {
     sink({ToAbsl(status), {}, 0});
     return 0;
@@ -296,11 +291,7 @@ CallId Client::LoadTail(const Hit& hit, const Page& page, const CallOptions& opt
   return impl->Locked([&] {
     return impl->SubmitLoadTail(hit, page, options,
                                 [impl, done = std::move(done)](const LoadOutcome& o) mutable {
-                                  LoadReport report;
-                                  report.status = ToPublic(o.status);
-                                  report.bytes = o.bytes;
-                                  for (const PartResult r : o.pages) report.pages.push_back(ToPublic(r));
-                                  impl->Ready([done = std::move(done), report = std::move(report)]() mutable {
+                                  impl->Ready([done = std::move(done), report = ToReport(o)]() mutable {
                                     if (done) done(std::move(report));
                                   });
                                 });
@@ -311,16 +302,12 @@ CallId Client::StoreTail(const Chain& chain, uint64_t tokens, const ConstPage& p
                          const CallOptions& options, std::function<void(StoreReport)> done) {
   Impl* impl = impl_.get();
   return impl->Locked([&] {
-    return impl->SubmitStoreTail(
-        chain, tokens, page, tail, options, [impl, done = std::move(done)](const StoreOutcome& o) mutable {
-          StoreReport report;
-          report.status = ToPublic(o.status);
-          report.bytes = o.bytes;
-          for (const PartResult r : o.pages) report.pages.push_back(ToPublic(r));
-          impl->Ready([done = std::move(done), report = std::move(report)]() mutable {
-            if (done) done(std::move(report));
-          });
-        });
+    return impl->SubmitStoreTail(chain, tokens, page, tail, options,
+                                 [impl, done = std::move(done)](const StoreOutcome& o) mutable {
+                                   impl->Ready([done = std::move(done), report = ToReport(o)]() mutable {
+                                     if (done) done(std::move(report));
+                                   });
+                                 });
   });
 }
 

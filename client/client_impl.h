@@ -90,7 +90,14 @@ struct Client::Impl {
   Status Spec(const Chain& chain, const CallOptions& options, CallSpec& out)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Status Coords(const Chain& chain, const CallOptions& options) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A call's time from now, its own or the client's default; and when one that begins now has to end.
+  Nanos TimeOf(const CallOptions& options) const;
+  Nanos EndOf(const CallOptions& options) { return clock_.Now() + TimeOf(options); }
 
+  template <typename Outcome>
+  OpId SubmitFind(const Chain& chain, const CallOptions& options,
+                  OpId (ClientCore::*find)(const CallSpec&, std::function<void(const Outcome&)>),
+                  std::function<void(const Outcome&)> sink) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   OpId Submit(const Chain& chain, const CallOptions& options, LookupDone sink)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   OpId Submit(const Chain& chain, const CallOptions& options, PlanDone sink)

@@ -2,13 +2,12 @@
 
 #include "cistern/client.h"
 #include "client/client_impl.h"
+#include "client/convert.h"
 #include "client/rank_split.h"
 
 // Loads and stores of one rank. What several ranks hold alike one of them writes, and on each host one reads.
 namespace cistern {
 namespace {
-
-Nanos Deadline(const CallOptions& options) { return Nanos{options.deadline.count()} * kMillisecond; }
 
 // One call of the user in several of the core's. Owners: the callbacks of those.
 template <typename Outcome, typename Done>
@@ -70,12 +69,12 @@ OpId Client::Impl::SubmitLoad(const Hit& hit, uint32_t first, std::span<const Pa
     status = Coords(hit.rep()->chain, options);
   }
   if (!status.ok()) {
-    sink({absl::Status(static_cast<absl::StatusCode>(status.code()), status.message()), 0, {}, 0});
+    sink({ToAbsl(status), 0, {}, 0});
     return 0;
   }
   if (shared && first + pages.size() <= hit.rep()->blocks)
     return LoadShared(hit, first, pages, options, shares, std::move(sink));
-  return core_->Load(hit.rep()->plan, first, View(pages), coords_, Deadline(options), std::move(sink),
+  return core_->Load(hit.rep()->plan, first, View(pages), coords_, DeadlineOf(options), std::move(sink),
                      SharedParts(hit.rep()->chain, options));
 }
 
@@ -87,7 +86,7 @@ OpId Client::Impl::SubmitStore(const Chain& chain, uint32_t first, std::span<con
   Status status = Spec(chain, options, spec);
   if (status.ok()) status = SplitOf(chain, options, shares, shared, /*load=*/false);
   if (!status.ok()) {
-    sink({absl::Status(static_cast<absl::StatusCode>(status.code()), status.message()), {}, 0});
+    sink({ToAbsl(status), {}, 0});
     return 0;
   }
   if (shared && first + pages.size() <= chain.blocks())
@@ -142,7 +141,7 @@ OpId Client::Impl::LoadShared(const Hit& hit, uint32_t first, std::span<const Pa
     ++call->open;
     const OpId op = core_->Load(
         hit.rep()->plan, piece.first, View(std::span<const Page>(cut)), piece.mine.parts.coords,
-        Deadline(options),
+        DeadlineOf(options),
         [call, at, count = piece.count](const LoadOutcome& part) { call->Land(at, count, part); });
     if (id == 0) id = op;
   }

@@ -48,8 +48,7 @@ void RemoveOnce(Client::Impl& impl, const DropRequest& request, Nanos deadline, 
 RemoveReport Client::RemoveWait(std::span<const Chain> chains, const CallOptions& options) {
   RemoveReport totals;
   // One deadline for all requests that the blocks take.
-  const auto within = options.deadline.count() > 0 ? options.deadline : impl_->options_.default_deadline;
-  const Nanos deadline = impl_->clock_.Now() + Nanos{within.count()} * kMillisecond;
+  const Nanos deadline = impl_->EndOf(options);
   DropRequest request;
   const auto flush = [&] {
     if (request.blocks.empty()) return;

@@ -97,13 +97,12 @@ OpId Client::Impl::SubmitRecheck(const Hit& hit, const CallOptions& options, Rec
   auto all = std::make_shared<All>(All{plans.size(), PartResult::kOk, std::move(sink), rep->over});
   OpId first = 0;
   for (const PlanHandle plan : plans) {
-    const OpId op =
-        core_->Recheck(plan, Nanos{options.deadline.count()} * kMillisecond, [all](PartResult result) {
-          if (result != PartResult::kOk) all->worst = result;
-          if (--all->open != 0) return;
-          if (all->worst != PartResult::kOk) *all->over = true;
-          all->sink(all->worst);
-        });
+    const OpId op = core_->Recheck(plan, DeadlineOf(options), [all](PartResult result) {
+      if (result != PartResult::kOk) all->worst = result;
+      if (--all->open != 0) return;
+      if (all->worst != PartResult::kOk) *all->over = true;
+      all->sink(all->worst);
+    });
     if (first == 0) first = op;
   }
   return first;

@@ -35,9 +35,7 @@ OpId Client::Impl::FetchInTwo(const Chain& chain, std::span<const Page> pages, c
   fetch->pages.assign(pages.begin(), pages.end());
   fetch->options = options;
   fetch->sink = std::move(sink);
-  const Nanos wanted = options.deadline.count() != 0 ? Nanos{options.deadline.count()}
-                                                     : Nanos{options_.default_deadline.count()};
-  fetch->deadline_at = clock_.Now() + wanted * kMillisecond;
+  fetch->deadline_at = EndOf(options);
   CallSpec plan = spec;
   plan.chain.blocks = plan.chain.blocks.subspan(0, pages.size());
   return core_->Plan(plan, [this, fetch](const PlanOutcome& found) {

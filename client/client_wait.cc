@@ -6,14 +6,6 @@
 namespace cistern {
 namespace {
 
-template <typename Report, typename Outcome>
-void Take(const Outcome& outcome, Report& report) {
-  report.status = ToPublic(outcome.status);
-  report.bytes = outcome.bytes;
-  report.pages.reserve(outcome.pages.size());
-  for (const PartResult r : outcome.pages) report.pages.push_back(ToPublic(r));
-}
-
 // What a waiting call shares with the core's callback: one pointer to capture, so std::function stays in its
 // buffer.
 template <typename Value>
@@ -50,7 +42,7 @@ LoadReport Client::LoadTailWait(const Hit& hit, const Page& page, const CallOpti
   impl_->Locked(
       [&] {
         return impl_->SubmitLoadTail(hit, page, options, [w = &waiter](const LoadOutcome& outcome) {
-          Take(outcome, w->value);
+          w->value = ToReport(outcome);
           w->Finish();
         });
       },
@@ -66,7 +58,7 @@ StoreReport Client::StoreTailWait(const Chain& chain, uint64_t tokens, const Con
       [&] {
         return impl_->SubmitStoreTail(chain, tokens, page, tail, options,
                                       [w = &waiter](const StoreOutcome& outcome) {
-                                        Take(outcome, w->value);
+                                        w->value = ToReport(outcome);
                                         w->Finish();
                                       });
       },
@@ -136,8 +128,7 @@ LoadReport Client::LoadWait(const Hit& hit, uint32_t first, std::span<const Page
   impl_->Locked(
       [&] {
         return impl_->SubmitLoad(hit, first, pages, options, [w = &waiter](const LoadOutcome& outcome) {
-          Take(outcome, w->value);
-          w->value.hit_blocks = outcome.hit_blocks;
+          w->value = ToReport(outcome);
           w->Finish();
         });
       },
@@ -151,8 +142,7 @@ LoadReport Client::FetchWait(const Chain& chain, std::span<const Page> pages, co
   impl_->Locked(
       [&] {
         return impl_->SubmitFetch(chain, pages, options, [w = &waiter](const LoadOutcome& outcome) {
-          Take(outcome, w->value);
-          w->value.hit_blocks = outcome.hit_blocks;
+          w->value = ToReport(outcome);
           w->Finish();
         });
       },
@@ -167,7 +157,7 @@ StoreReport Client::StoreWait(const Chain& chain, uint32_t first, std::span<cons
   impl_->Locked(
       [&] {
         return impl_->SubmitStore(chain, first, pages, options, [w = &waiter](const StoreOutcome& outcome) {
-          Take(outcome, w->value);
+          w->value = ToReport(outcome);
           w->Finish();
         });
       },

@@ -180,9 +180,9 @@ void ClientCore::Impl::AdvanceFind(Operation& op) {
 
 // Sends what may be sent. An ask that ends here is kAnswered with its failure.
 void ClientCore::Impl::PumpAsks(Operation& op) {
-  static constexpr FrameType kTypes[] = {FrameType::kError, FrameType::kLookup, FrameType::kPlan,
-                                         FrameType::kError, FrameType::kPlan,   FrameType::kOffer};
-  const FrameType type = kTypes[static_cast<size_t>(op.kind)];
+  const FrameType type = op.kind == OpKind::kLookup  ? FrameType::kLookup
+                         : op.kind == OpKind::kStore ? FrameType::kOffer
+                                                     : FrameType::kPlan;
   for (uint32_t i = op.round_first; i < op.ask_count; ++i) {
     Ask& ask = op.asks[i];
     if (ask.state != AskState::kWaiting) continue;

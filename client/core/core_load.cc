@@ -83,8 +83,8 @@ absl::Status ClientCore::Impl::PickParts(const PlanState& plan, absl::Span<const
   for (const PartCoord& coord : wanted) {
     const auto at = std::find(plan.coords.begin(), plan.coords.end(), coord);
     if (at == plan.coords.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("coords: group ", coord.group, " slice ", coord.slice, " is not in the plan"));
+      return absl::InvalidArgumentError(absl::StrCat("coords: group ", coord.group, " slice ", coord.slice,
+                                                     " span ", coord.span, " is not in the plan"));
     }
     if (plan.coord_bytes.empty()) continue;
     picked_bytes_.push_back(plan.coord_bytes[static_cast<size_t>(at - plan.coords.begin())]);

@@ -17,8 +17,6 @@ namespace {
 
 constexpr int kConnectStepMs = 20;  // At most so long until a deadline is looked at.
 
-Nanos ToNanos(std::chrono::milliseconds ms) { return Nanos{ms.count()} * kMillisecond; }
-
 // Asks one shard; the outcome goes to the callback.
 using ShardCall = std::function<void(ClientCore&, uint32_t shard, AdminDone)>;
 
@@ -227,7 +225,7 @@ absl::StatusOr<ProbeResult> Probe(Client& client, const Chain& chain, std::chron
         });
       },
       /*will_wait=*/true);
-  if (!status.ok()) return absl::Status(static_cast<absl::StatusCode>(status.code()), status.message());
+  if (!status.ok()) return ToAbsl(status);
   impl.WaitFor(&done);
   if (!outcome.status.ok()) return outcome.status;
   result.why = outcome.why;

@@ -68,7 +68,7 @@ static void on_loaded(void* user, const cistern_outcome* outcome) {
   for (size_t i = 0; i < outcome->results_count; ++i) *ok = *ok && outcome->results[i] == CISTERN_PAGE_OK;
 }
 
-static void layers(cistern_client* client, const cistern_hit* hit) {
+static void layers(cistern_client* client, const cistern_chain* chain, const cistern_hit* hit) {
   struct pages p;
   cistern_report report = {.struct_size = sizeof(report)};
   cistern_call call = {.struct_size = sizeof(call), .span_first = 2, .span_count = 1};
@@ -86,10 +86,30 @@ static void layers(cistern_client* client, const cistern_hit* hit) {
   check("ranges_that_are_not_there_are_refused",
         cistern_load(client, hit, 0, p.pages, BLOCKS, &call, &report) == CISTERN_INVALID_ARGUMENT &&
             strstr(cistern_error_message(), "spans") != NULL);
+  // The same without a plan.
+  call = (cistern_call){.struct_size = sizeof(call), .span_first = 1, .span_count = 2};
+  need(cistern_fetch(client, chain, pages_of(&p, loaded, 2 * SLICES * PART), BLOCKS, &call, &report));
+  check("ranges_are_fetched", report.ok_pages == BLOCKS && holds(1, 2));
   // The struct as it was before it knew ranges; what lies behind it is the caller's own.
   call = (cistern_call){.struct_size = 16, .span_first = 3, .span_count = 77, .host_shared = 1};
   need(cistern_load(client, hit, 0, pages_of(&p, loaded, PAGE), BLOCKS, &call, &report));
   check("callers_of_before_get_all", report.ok_pages == BLOCKS && holds(0, SPANS));
+}
+
+// A writer that has some ranges of layers stores those, and they are there for readers of the same.
+static void stored_ranges(cistern_client* client, const cistern_chain* chain) {
+  struct pages p;
+  cistern_report report = {.struct_size = sizeof(report)};
+  const cistern_call call = {.struct_size = sizeof(call), .span_first = 1, .span_count = 2};
+  const size_t bytes = 2 * SLICES * PART;
+  need(cistern_store(client, chain, 0, pages_of(&p, stored, bytes), BLOCKS, &call, &report));
+  uint32_t some = 0, all = 0;
+  need(cistern_lookup(client, chain, &call, &some));
+  need(cistern_lookup(client, chain, NULL, &all));
+  check("ranges_are_stored", report.ok_pages == BLOCKS && some == BLOCKS && all == 0);
+  need(cistern_fetch(client, chain, pages_of(&p, loaded, bytes), BLOCKS, &call, &report));
+  check("what_was_stored_comes_back",
+        report.ok_pages == BLOCKS && memcmp(loaded, stored, BLOCKS * bytes) == 0);
 }
 
 static int fetched(cistern_client* client, const cistern_chain* chain, int shared) {
@@ -130,8 +150,14 @@ int main(int argc, char** argv) {
   cistern_hit* hit = NULL;
   need(cistern_plan(ranks[1], chain, NULL, &hit));
   check("found", cistern_hit_blocks(hit) == BLOCKS);
-  layers(ranks[1], hit);
+  layers(ranks[1], chain, hit);
   cistern_hit_free(hit);
+
+  cistern_chain* other = NULL;
+  ++prompt[0];
+  need(cistern_chain_make(ranks[0], &layout, prompt, BLOCKS * BLOCK_TOKENS, NULL, 0, &other));
+  stored_ranges(ranks[0], other);
+  cistern_chain_free(other);
 
   check("fetched_alone", fetched(ranks[0], chain, 0));
   check("alone_is_alone", counter(ranks[0], "client_share_published_total") == 0);

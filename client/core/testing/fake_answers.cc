@@ -6,8 +6,8 @@
 
 namespace cistern {
 
-void FakeTransport::Reply_(Peer& peer, const FrameHeader& header, FrameType type, Bytes body,
-                           std::vector<std::byte> payload, uint16_t flags) {
+void FakeTransport::SendReply(Peer& peer, const FrameHeader& header, FrameType type, Bytes body,
+                              std::vector<std::byte> payload, uint16_t flags) {
   Reply reply;
   reply.header.type = type;
   reply.header.flags = flags;
@@ -23,11 +23,11 @@ void FakeTransport::Answer(Peer& peer, const FrameHeader& header, ByteView body)
   Bytes out;
   if (peer.node->answer_error && peer.node->answer_error(header.type)) {
     ErrorBody{absl::StatusCode::kResourceExhausted, "told to"}.Encode(out);
-    return Reply_(peer, header, FrameType::kError, out);
+    return SendReply(peer, header, FrameType::kError, out);
   }
   switch (header.type) {
     case FrameType::kPing:
-      return Reply_(peer, header, FrameType::kPong, {});
+      return SendReply(peer, header, FrameType::kPong, {});
     case FrameType::kLookup:
     case FrameType::kPlan:
       return AnswerChain(peer, header, body);
@@ -44,7 +44,7 @@ void FakeTransport::Answer(Peer& peer, const FrameHeader& header, ByteView body)
       reply.result = peer.node->plans.count(renew.plan_id) ? PartResult::kOk : PartResult::kLeaseExpired;
       reply.ttl_ms = peer.node->ttl_ms;
       reply.Encode(out);
-      return Reply_(peer, header, FrameType::kRenewReply, out);
+      return SendReply(peer, header, FrameType::kRenewReply, out);
     }
     case FrameType::kRelease: {
       IdList list;
@@ -68,7 +68,7 @@ void FakeTransport::Answer(Peer& peer, const FrameHeader& header, ByteView body)
       if (agree.propose && decision.asked++ == 0) decision.tokens = agree.tokens;
       decision.incarnation = peer.node->incarnation;
       decision.Encode(out);
-      return Reply_(peer, header, FrameType::kAgreeReply, out);
+      return SendReply(peer, header, FrameType::kAgreeReply, out);
     }
     case FrameType::kAbort: {
       IdList list;
@@ -77,7 +77,7 @@ void FakeTransport::Answer(Peer& peer, const FrameHeader& header, ByteView body)
       return;
     }
     case FrameType::kStats:
-      return Reply_(peer, header, FrameType::kStatsReply, Bytes(3, std::byte{7}));
+      return SendReply(peer, header, FrameType::kStatsReply, Bytes(3, std::byte{7}));
     default:
       return;
   }
@@ -130,7 +130,7 @@ void FakeTransport::AnswerChain(Peer& peer, const FrameHeader& header, ByteView 
   Bytes out;
   if (header.type == FrameType::kLookup) {
     LookupReply{hit, stopped, node.incarnation, detail}.Encode(out);
-    return Reply_(peer, header, FrameType::kLookupReply, out);
+    return SendReply(peer, header, FrameType::kLookupReply, out);
   }
   PlanReply reply;
   reply.detail = detail;
@@ -148,8 +148,8 @@ void FakeTransport::AnswerChain(Peer& peer, const FrameHeader& header, ByteView 
   if (node.edit_plan) node.edit_plan(reply);
   if (node.edit_payload) node.edit_payload(payload);
   reply.Encode(out);
-  Reply_(peer, header, FrameType::kPlanReply, out, std::move(payload),
-         static_cast<uint16_t>(in_parts ? kFlagInParts : 0));
+  SendReply(peer, header, FrameType::kPlanReply, out, std::move(payload),
+            static_cast<uint16_t>(in_parts ? kFlagInParts : 0));
 }
 
 void FakeTransport::AnswerRead(Peer& peer, const FrameHeader& header, ByteView body) {
@@ -174,7 +174,7 @@ void FakeTransport::AnswerRead(Peer& peer, const FrameHeader& header, ByteView b
   if (node.edit_payload) node.edit_payload(payload);
   Bytes out;
   reply.Encode(out);
-  Reply_(peer, header, FrameType::kReadReply, out, std::move(payload));
+  SendReply(peer, header, FrameType::kReadReply, out, std::move(payload));
 }
 
 void FakeTransport::AnswerOffer(Peer& peer, const FrameHeader& header, ByteView body) {
@@ -195,7 +195,7 @@ void FakeTransport::AnswerOffer(Peer& peer, const FrameHeader& header, ByteView 
   if (node.edit_offer) node.edit_offer(reply);
   Bytes out;
   reply.Encode(out);
-  Reply_(peer, header, FrameType::kOfferReply, out);
+  SendReply(peer, header, FrameType::kOfferReply, out);
 }
 
 void FakeTransport::AnswerPut(Peer& peer, const FrameHeader& header, ByteView body,
@@ -227,7 +227,7 @@ void FakeTransport::AnswerPut(Peer& peer, const FrameHeader& header, ByteView bo
   if (node.edit_put) node.edit_put(reply);
   Bytes out;
   reply.Encode(out);
-  Reply_(peer, header, FrameType::kPutReply, out);
+  SendReply(peer, header, FrameType::kPutReply, out);
 }
 
 }  // namespace cistern

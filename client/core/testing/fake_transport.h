@@ -124,8 +124,8 @@ class FakeTransport final : public Transport {
   };
 
   void Answer(Peer& peer, const FrameHeader& header, ByteView body);
-  void Reply_(Peer& peer, const FrameHeader& header, FrameType type, Bytes body,
-              std::vector<std::byte> payload = {}, uint16_t flags = 0);
+  void SendReply(Peer& peer, const FrameHeader& header, FrameType type, Bytes body,
+                 std::vector<std::byte> payload = {}, uint16_t flags = 0);
   void AnswerChain(Peer& peer, const FrameHeader& header, ByteView body);
   void AnswerRead(Peer& peer, const FrameHeader& header, ByteView body);
   void AnswerOffer(Peer& peer, const FrameHeader& header, ByteView body);

@@ -138,9 +138,10 @@ typedef struct cistern_extra {
 typedef struct cistern_call {
   size_t struct_size;
   uint32_t deadline_ms;
-  uint16_t slice_first;  // The slices this reader or writer has; count 0 means all.
+  // The slices and the spans (ranges of layers) that the call is about, pages hold no others; count 0 means
+  // all. A load may name fewer than its plan did.
+  uint16_t slice_first;
   uint16_t slice_count;
-  // Load: the ranges of layers that are wanted, pages hold no others; count 0 means all.
   uint16_t span_first;
   uint16_t span_count;
   // 1, load and fetch, with cistern_options.host_share: other ranks of this host load the same bytes now. One

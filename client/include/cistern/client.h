@@ -164,10 +164,10 @@ enum class Pin : uint8_t {
 
 struct CallOptions {
   std::chrono::milliseconds deadline{0};  // 0: ClientOptions::default_deadline.
-  uint16_t slice_first = 0;               // The slices this reader or writer has; count 0 means all.
+  // In layouts of one group: the slices and the spans (ranges of layers) that the call is about, pages hold
+  // no others; count 0 means all. A load may name fewer than its plan did.
+  uint16_t slice_first = 0;
   uint16_t slice_count = 0;
-  // Load, in layouts of one group: the ranges of layers that are wanted, pages hold no others; count 0 means
-  // all.
   uint16_t span_first = 0;
   uint16_t span_count = 0;
   // For layouts of several groups: what this rank has of the model. Ranks that do not fit the layout's slices
@@ -314,7 +314,9 @@ class Client {
   // why not (kLeaseExpired, kPeerGone, ...). Then it counts as a miss.
   CallId Recheck(const Hit& hit, const CallOptions& options, std::function<void(PageResult)> done);
   PageResult RecheckWait(const Hit& hit, const CallOptions& options = {});
-  // The call ends with kCancelled for what had not arrived; its memory is free when done has run.
+  // The call ends with kCancelled for what had not arrived; its memory is free when done has run. Of
+  // a call that takes several requests (layouts of several groups, host_shared) the first one alone is
+  // cancelled; the others end as they would, by the deadline.
   void Cancel(CallId call);
 
   // --- the same, waiting.
