@@ -37,8 +37,8 @@ class Client:
     """A connection to one cluster.
 
     `router` defaults to CISTERN_ROUTER, then 127.0.0.1:7400. Calls take `deadline_ms` (0: the client's) and, for
-    readers that hold only some head slices, `slice_first` and `slice_count`. Memory named by pages must not be touched
-    until a call has ended; results of Client.load and Client.fetch that are PageResult.OK were checked after they arrived.
+    readers that hold only some head slices, `slice_first` and `slice_count`; load and fetch also `span_first` and `span_count`,
+    for some ranges of layers. Memory named by pages must not be touched until a call has ended; results of Client.load and Client.fetch that are PageResult.OK were checked after they arrived.
     """
 
     def __init__(self, router: str | None = None, *, transport: str = "auto", tenant: str = "", spin: bool = False,

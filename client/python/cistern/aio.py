@@ -73,7 +73,11 @@ class AsyncClient:
         try:
             return await asyncio.shield(ended)
         except asyncio.CancelledError:
-            if not ended.done():
-                self.client.cancel(call)
-                await asyncio.wait([ended])
+            self.client.cancel(call)
+            while not ended.done():
+                try:
+                    await asyncio.wait([ended])
+                except asyncio.CancelledError:
+                    pass  # Told twice: the memory is still the library's.
+            ended.exception()  # Nobody else asks for it.
             raise

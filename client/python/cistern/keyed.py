@@ -22,6 +22,10 @@ BATCH_KEYS_MAX = 1024  # Calls outstanding of one batch; bigger batches go in pi
 KEY_TOKENS = 8  # SHA-256 as token ids.
 
 
+LOOK_S = 0.2  # How often a waiting call looks whether the driver is still there ...
+STAND_IN_S = 0.005  # ... and drives, where it is not.
+
+
 class Driver:
     """Drives one client's submitted calls on a thread of its own, so that callers on any thread only wait for results."""
 
@@ -32,10 +36,23 @@ class Driver:
 
     def _run(self) -> None:
         with selectors.DefaultSelector() as selector:
-            selector.register(self._client.fileno(), selectors.EVENT_READ)
-            while not self._ending.is_set():
-                if not self._client.poll():
-                    selector.select(0.1)
+            try:
+                selector.register(self._client.fileno(), selectors.EVENT_READ)
+                while not self._ending.is_set():
+                    if not self._client.poll():
+                        selector.select(0.1)
+            except Error:
+                pass  # The client was closed: its calls have ended.
+
+    def wait(self, ended: threading.Event) -> None:
+        """Every call has a deadline, but somebody has to look at it: once the thread is gone, whoever waits."""
+        while not ended.wait(LOOK_S if self._thread.is_alive() else STAND_IN_S):
+            if self._thread.is_alive():
+                continue
+            try:
+                self._client.poll()
+            except Error:
+                pass  # The client was closed: its calls end with it.
 
     def close(self) -> None:
         self._ending.set()
@@ -79,12 +96,14 @@ class KeyedStore:
     # ------------------------------------------------ batches that call back, on the driver's thread
     def submit_get(self, keys: Sequence[str], buffers: Sequence[Any], done: Callable[[list[PageResult]], None]) -> None:
         """Each buffer takes the value of its key; a value of another size is a miss."""
+        check_pairs(keys, buffers)
         batch = Batch(len(keys), done)
         for i, (key, buffer) in enumerate(zip(keys, buffers)):
             self._guard(batch, i, PageResult.INVALID, lambda i=i, key=key, buffer=buffer: self._fetch(key, buffer, batch, i))
 
     def submit_put(self, keys: Sequence[str], values: Sequence[Any], done: Callable[[list[PageResult]], None]) -> None:
         """EXISTS and OK both mean that the value is there."""
+        check_pairs(keys, values)
         batch = Batch(len(keys), done)
         for i, (key, value) in enumerate(zip(keys, values)):
             self._guard(batch, i, PageResult.INVALID, lambda i=i, key=key, value=value: self._store(key, value, batch, i))
@@ -122,8 +141,7 @@ class KeyedStore:
 
     # ------------------------------------------------ inside
     def _wait(self, submit: Callable[..., None], keys: Sequence[str], memory: Sequence[Any]) -> list[PageResult]:
-        if len(keys) != len(memory):
-            raise ValueError(f"{len(keys)} keys, {len(memory)} buffers")
+        check_pairs(keys, memory)
         out: list[PageResult] = []
         for at in range(0, len(keys), BATCH_KEYS_MAX):
             out += self._await(lambda done, at=at: submit(keys[at:at + BATCH_KEYS_MAX], memory[at:at + BATCH_KEYS_MAX], done))
@@ -136,7 +154,7 @@ class KeyedStore:
             held.append(results)
             ended.set()
         submit(done)
-        ended.wait()  # Every call has a deadline.
+        self._driver.wait(ended)
         return held[0]
 
     def _guard(self, batch: Batch, index: int, otherwise: Any, submit: Callable[[], None]) -> None:
@@ -204,6 +222,11 @@ class KeyedStore:
             return
         self.client.submit_fetch(self._value_chain(key, size), pages, lambda report, error: batch.end(
             index, PageResult.DEADLINE if error is not None else worst(report)), deadline_ms=self._deadline_ms)
+
+
+def check_pairs(keys: Sequence[str], memory: Sequence[Any]) -> None:
+    if len(keys) != len(memory):
+        raise ValueError(f"{len(keys)} keys, {len(memory)} buffers")
 
 
 def worst(report: Report | None) -> PageResult:

@@ -47,11 +47,12 @@ class CisternClient:
         return self._submit(lambda end: self._store.submit_exists(keys, lambda found: end(found, [])))
 
     def drain_completions(self) -> list[tuple[int, bool, str, list[bool]]]:
-        try:
-            os.eventfd_read(self._fd)
-        except BlockingIOError:
-            pass
         with self._lock:
+            if not self._closed:  # Then the number is another file's.
+                try:
+                    os.eventfd_read(self._fd)
+                except BlockingIOError:
+                    pass
             ended, self._ended = list(self._ended), collections.deque()
         return ended
 

@@ -53,11 +53,15 @@ int GetWindowBuffer(PyObject* self, Py_buffer* view, int flags) {
 PyType_Slot kWindowBufferSlots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(GetWindowBuffer)},
                                     {0, nullptr}};
 
-CallOptions Options(uint32_t deadline_ms, uint16_t slice_first, uint16_t slice_count) {
+CallOptions Options(uint32_t deadline_ms, uint16_t slice_first, uint16_t slice_count, uint16_t span_first = 0,
+                    uint16_t span_count = 0, bool host_shared = false) {
   CallOptions options;
   options.deadline = std::chrono::milliseconds(deadline_ms);
   options.slice_first = slice_first;
   options.slice_count = slice_count;
+  options.span_first = span_first;
+  options.span_count = span_count;
+  options.host_shared = host_shared;
   return options;
 }
 
@@ -142,26 +146,24 @@ Report LoadWait(const PyClient& self, const Hit& hit, nb::handle pages, uint32_t
   Lent lent;
   const std::vector<Page> targets = TakePages(pages, true, lent);
   const std::shared_ptr<Client> client = (self.get(), self.client);
-  CallOptions options = Options(deadline_ms, slice_first, slice_count);
-  options.span_first = span_first;
-  options.span_count = span_count;
-  options.host_shared = host_shared;
   LoadReport report = [&] {
     const GilReleased released;
-    return client->LoadWait(hit, first, targets, options);
+    return client->LoadWait(
+        hit, first, targets,
+        Options(deadline_ms, slice_first, slice_count, span_first, span_count, host_shared));
   }();
   return TakeReport(std::move(report));
 }
 Report FetchWait(const PyClient& self, const Chain& chain, nb::handle pages, uint32_t deadline_ms,
-                 uint16_t slice_first, uint16_t slice_count, bool host_shared) {
+                 uint16_t slice_first, uint16_t slice_count, uint16_t span_first, uint16_t span_count,
+                 bool host_shared) {
   Lent lent;
   const std::vector<Page> targets = TakePages(pages, true, lent);
   const std::shared_ptr<Client> client = (self.get(), self.client);
-  CallOptions options = Options(deadline_ms, slice_first, slice_count);
-  options.host_shared = host_shared;
   LoadReport report = [&] {
     const GilReleased released;
-    return client->FetchWait(chain, targets, options);
+    return client->FetchWait(
+        chain, targets, Options(deadline_ms, slice_first, slice_count, span_first, span_count, host_shared));
   }();
   return TakeReport(std::move(report));
 }
@@ -230,21 +232,24 @@ CallId SubmitPlan(const PyClient& self, const Chain& chain, nb::object callback,
                       });
 }
 CallId SubmitLoad(const PyClient& self, const Hit& hit, nb::handle pages, nb::object callback, uint32_t first,
-                  uint32_t deadline_ms, uint16_t slice_first, uint16_t slice_count) {
+                  uint32_t deadline_ms, uint16_t slice_first, uint16_t slice_count, uint16_t span_first,
+                  uint16_t span_count) {
   auto pending = MakePending(std::move(callback));
   const std::vector<Page> targets = TakePages(pages, true, pending->lent);
   const std::shared_ptr<Client> client = (self.get(), self.client);
   const GilReleased released;
-  return client->Load(hit, first, targets, Options(deadline_ms, slice_first, slice_count),
+  return client->Load(hit, first, targets,
+                      Options(deadline_ms, slice_first, slice_count, span_first, span_count),
                       TellReport<LoadReport>(std::move(pending)));
 }
 CallId SubmitFetch(const PyClient& self, const Chain& chain, nb::handle pages, nb::object callback,
-                   uint32_t deadline_ms, uint16_t slice_first, uint16_t slice_count) {
+                   uint32_t deadline_ms, uint16_t slice_first, uint16_t slice_count, uint16_t span_first,
+                   uint16_t span_count) {
   auto pending = MakePending(std::move(callback));
   const std::vector<Page> targets = TakePages(pages, true, pending->lent);
   const std::shared_ptr<Client> client = (self.get(), self.client);
   const GilReleased released;
-  return client->Fetch(chain, targets, Options(deadline_ms, slice_first, slice_count),
+  return client->Fetch(chain, targets, Options(deadline_ms, slice_first, slice_count, span_first, span_count),
                        TellReport<LoadReport>(std::move(pending)));
 }
 CallId SubmitStore(const PyClient& self, const Chain& chain, nb::handle pages, nb::object callback,
@@ -264,9 +269,11 @@ void BindSubmissions(Class& type) {
       .def("submit_plan", &SubmitPlan, "chain"_a, "callback"_a, nb::kw_only(), "deadline_ms"_a = 0,
            "slice_first"_a = 0, "slice_count"_a = 0)
       .def("submit_load", &SubmitLoad, "hit"_a, "pages"_a, "callback"_a, nb::kw_only(), "first"_a = 0,
-           "deadline_ms"_a = 0, "slice_first"_a = 0, "slice_count"_a = 0)
+           "deadline_ms"_a = 0, "slice_first"_a = 0, "slice_count"_a = 0, "span_first"_a = 0,
+           "span_count"_a = 0)
       .def("submit_fetch", &SubmitFetch, "chain"_a, "pages"_a, "callback"_a, nb::kw_only(),
-           "deadline_ms"_a = 0, "slice_first"_a = 0, "slice_count"_a = 0)
+           "deadline_ms"_a = 0, "slice_first"_a = 0, "slice_count"_a = 0, "span_first"_a = 0,
+           "span_count"_a = 0)
       .def("submit_store", &SubmitStore, "chain"_a, "pages"_a, "callback"_a, nb::kw_only(), "first"_a = 0,
            "deadline_ms"_a = 0, "slice_first"_a = 0, "slice_count"_a = 0)
       .def(
@@ -296,7 +303,7 @@ void BindWaits(Class& type) {
            "slice_first"_a = 0, "slice_count"_a = 0, "span_first"_a = 0, "span_count"_a = 0,
            "host_shared"_a = false)
       .def("fetch", &FetchWait, "chain"_a, "pages"_a, nb::kw_only(), "deadline_ms"_a = 0, "slice_first"_a = 0,
-           "slice_count"_a = 0, "host_shared"_a = false)
+           "slice_count"_a = 0, "span_first"_a = 0, "span_count"_a = 0, "host_shared"_a = false)
       .def("store", &StoreWait, "chain"_a, "pages"_a, nb::kw_only(), "first"_a = 0, "deadline_ms"_a = 0,
            "slice_first"_a = 0, "slice_count"_a = 0)
       .def("remove", &RemoveWait, "chains"_a, nb::kw_only(), "deadline_ms"_a = 0)

@@ -1,7 +1,10 @@
 #include "client/python/src/page_map.h"
 
+#include <array>
+#include <cstdlib>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "client/python/src/errors.h"
 #include "client/python/src/gil.h"
@@ -48,6 +51,29 @@ void PageSet::CopyFrom(nb::handle buffer) const {
   }
 }
 
+namespace {
+
+// Whether no two pieces of `bytes` at (block, slice) share memory: the nearer ones of two dimensions do not,
+// and the others step over all of them. Dimensions of one place have no stride to speak of.
+bool AreApart(const nb::ndarray<>& tensor, size_t bytes) {
+  struct Step {
+    size_t count, bytes;
+  };
+  std::array<Step, 2> steps;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    steps[i] = {tensor.shape(i), static_cast<size_t>(std::abs(tensor.stride(i))) * tensor.itemsize()};
+  }
+  if (steps[0].bytes < steps[1].bytes) std::swap(steps[0], steps[1]);
+  for (size_t i = steps.size(); i-- > 0;) {
+    if (steps[i].count <= 1) continue;
+    if (steps[i].bytes < bytes) return false;
+    bytes += (steps[i].count - 1) * steps[i].bytes;
+  }
+  return true;
+}
+
+}  // namespace
+
 PageMap::PageMap(nb::sequence layers) {
   for (nb::handle item : layers) {
     const std::string name = "layers[" + std::to_string(layers_.size()) + "]";
@@ -74,6 +100,7 @@ PageMap::PageMap(nb::sequence layers) {
     }
     if (tensor.shape(0) != blocks_ || tensor.shape(1) != slices_ || piece != piece_bytes_)
       RaiseInvalid(name + ": has another shape or type than layers[0]");
+    if (!AreApart(tensor, piece)) RaiseInvalid(name + ": some of its blocks or slices share memory");
     layers_.push_back({static_cast<std::byte*>(tensor.data()), tensor.stride(0) * item_bytes,
                        tensor.stride(1) * item_bytes});
     tensors_.push_back(std::move(tensor));

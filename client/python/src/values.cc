@@ -73,12 +73,13 @@ std::vector<ChainExtra> TakeExtras(nb::handle extras) {
   if (extras.is_none()) return out;
   for (nb::handle item : extras) {
     ChainExtra extra;
+    uint8_t kind = 0;
     nb::bytes value;
-    if (!nb::isinstance<nb::tuple>(item) || nb::len(item) != 4 || !nb::try_cast(item[3], value))
+    if (!nb::isinstance<nb::tuple>(item) || nb::len(item) != 4 || !nb::try_cast(item[0], kind) ||
+        !nb::try_cast(item[1], extra.block) || !nb::try_cast(item[2], extra.offset) ||
+        !nb::try_cast(item[3], value))
       RaiseInvalid("extras[" + std::to_string(out.size()) + "]: a cistern.Extra is wanted");
-    extra.kind = static_cast<ChainExtra::Kind>(nb::cast<int>(item[0]));
-    extra.block = nb::cast<uint32_t>(item[1]);
-    extra.offset = nb::cast<uint32_t>(item[2]);
+    extra.kind = static_cast<ChainExtra::Kind>(kind);
     extra.value.assign(value.c_str(), value.size());
     out.push_back(std::move(extra));
   }

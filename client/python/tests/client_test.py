@@ -1,5 +1,5 @@
 """The Python package against a real cluster: client_test.py BIN_DIR TESTS_DIR, by an interpreter that has cistern installed."""
-import array, ast, asyncio, copy, os, pathlib, re, signal, subprocess, sys, threading, time, unittest
+import array, ast, asyncio, copy, gc, os, pathlib, re, signal, subprocess, sys, threading, time, unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tests/integration"))
 import harness
@@ -188,6 +188,8 @@ class Calls(harness.Case):
                            ("tokens", lambda: self.client.chain(layout(), array.array("d", [1.0]))),
                            ("tokens", lambda: self.client.chain(layout(), array.array("i", [-1] * 16))),
                            ("extras", lambda: self.client.chain(layout(), tokens(1), [("salt",)])),
+                           ("extras", lambda: self.client.chain(layout(), tokens(1), [("salt", 0, 0, b"x")])),
+                           ("extras", lambda: self.client.chain(layout(), tokens(1), [(256 + cistern.ExtraKind.LORA, 0, 0, b"x")])),
                            ("may be written", lambda: self.client.fetch(chain, [bytes(SIZE)])),
                            ("pages", lambda: self.client.fetch(chain, bytearray(SIZE))),
                            ("block_tokens", lambda: self.client.chain(layout(block_tokens=0), [1])),
@@ -258,6 +260,9 @@ class Calls(harness.Case):
         self.assertEqual(bytes(last), want[2][1].tobytes())
         with self.assertRaisesRegex(cistern.InvalidArgument, "spans"):
             self.client.load(hit, [last], span_first=2, span_count=2)
+        first = [bytearray(2 * 16384) for _ in range(2)]  # The first layer of both blocks, without a plan.
+        self.assertTrue(self.client.fetch(spans, first, span_count=1))
+        self.assertEqual([bytes(page) for page in first], [want[0][i].tobytes() for i in range(2)])
         flat = bytearray(2 * pages.block_bytes)
         pages.pages([1, 2]).copy_to(flat)
         pages.pages([6, 7]).copy_from(flat)
@@ -265,6 +270,12 @@ class Calls(harness.Case):
         for ids, first in (([8], 0), ([-1], 0), ([0], 1)):
             with self.assertRaises(IndexError):
                 pages.pages(ids, first_block=first)
+        one = numpy.zeros((1, 2, 64), numpy.uint8)
+        self.assertEqual(cistern.PageMap([numpy.broadcast_to(one, (1, 2, 64)).copy()]).blocks, 1)
+        for twice in (numpy.lib.stride_tricks.as_strided(one, (3, 2, 64), (0, 64, 1)), numpy.lib.stride_tricks.as_strided(one, (2, 2, 32), (32, 0, 1)),
+                      numpy.lib.stride_tricks.as_strided(one, (2, 2, 64), (32, 64, 1))):
+            with self.assertRaisesRegex(cistern.InvalidArgument, "share memory"):
+                cistern.PageMap([twice])
         for bad in ([], [numpy.zeros((4, 4), numpy.uint8)], [paged[0], paged[1][:4]], [paged[0].transpose(0, 1, 3, 2)], [numpy.zeros((0, 2, 4), numpy.uint8)]):
             with self.assertRaises(cistern.InvalidArgument):
                 cistern.PageMap(bad)
@@ -283,11 +294,29 @@ class Calls(harness.Case):
                     await client.lookup(chains[0], slice_first=1)
                 # Cancelled while the node stands still: ends at once, and the memory is ours again.
                 self.kill(self.node_pids["node-1"], signal.SIGSTOP)
+                said = []
+                asyncio.get_running_loop().set_exception_handler(lambda loop, context: said.append(context))
+                for call in (client.fetch(chains[0], empty(2), deadline_ms=60000), client.lookup(chains[0], deadline_ms=60000)):
+                    task = asyncio.ensure_future(call)
+                    await asyncio.sleep(0)
+                    task.cancel()
+                    with self.assertRaises(asyncio.CancelledError):
+                        await asyncio.wait_for(task, harness.PATIENCE)
+                # However often it is told, it does not end before the library has let go of the memory.
+                cancelled, cancel = [], client.client.cancel
+                client.client.cancel = cancelled.append
                 task = asyncio.ensure_future(client.fetch(chains[0], empty(2), deadline_ms=60000))
+                for _ in range(3):
+                    await asyncio.sleep(0)
+                    task.cancel()
                 await asyncio.sleep(0)
-                task.cancel()
+                self.assertFalse(task.done())
+                cancel(cancelled[0])
                 with self.assertRaises(asyncio.CancelledError):
-                    await asyncio.wait_for(task, harness.PATIENCE)
+                    await task
+                del task
+                gc.collect()
+                self.assertEqual(said, [])  # An error that nobody asked for.
                 self.kill(self.node_pids["node-1"], signal.SIGCONT)
         asyncio.run(body())
 

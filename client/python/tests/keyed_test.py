@@ -1,5 +1,5 @@
 """Values under opaque keys, against a real cluster: keyed_test.py BIN_DIR TESTS_DIR, by an interpreter that has cistern installed."""
-import pathlib, random, select, sys, threading, unittest
+import os, pathlib, queue, random, select, signal, sys, tempfile, threading, unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tests/integration"))
 import harness
@@ -12,6 +12,13 @@ from cistern.lmcache import CisternClient
 
 def value(size, seed=0):
     return random.Random(seed << 32 | size).randbytes(size)
+
+
+def in_background(call):
+    """Begins a call on another thread; what this returns gives its result, and fails when it does not come."""
+    results = queue.Queue()
+    threading.Thread(target=lambda: results.put(call()), daemon=True).start()
+    return lambda: results.get(timeout=harness.PATIENCE)
 
 
 class Keyed(harness.Case):
@@ -45,8 +52,9 @@ class Keyed(harness.Case):
         self.assertIsNone(self.store.size_of("b"))
         self.assertEqual(self.store.get(["a"], [bytes(5)]), [PageResult.INVALID])  # Memory that may not be written.
         self.assertEqual((self.store.get([], []), self.store.put([], []), self.store.exists([])), ([], [], []))
-        with self.assertRaises(ValueError):
-            self.store.get(["a"], [])
+        for call in (self.store.get, self.store.put, lambda *words: self.store.submit_get(*words, print), lambda *words: self.store.submit_put(*words, print)):
+            with self.assertRaises(ValueError):
+                call(["a"], [])
 
     def test_spaces_do_not_see_each_other(self):
         other = KeyedStore(self.client, "other")
@@ -75,6 +83,19 @@ class Keyed(harness.Case):
         for thread in threads:
             thread.join()
         self.assertEqual(wrong, [])
+
+    def test_calls_of_a_store_that_was_closed_end(self):
+        """Nobody drives them but those who wait: once the client works still, once it is gone."""
+        self.store.put(["k"], [b"value"])
+        self.store.close()
+        got = bytearray(5)
+        ended = in_background(lambda: self.store.get(["k"], [got]))
+        self.assertEqual((ended(), bytes(got)), ([PageResult.OK], b"value"))
+        for pid in self.node_pids.values():
+            self.kill(pid, signal.SIGSTOP)
+        self.assertNotIn(in_background(lambda: self.store.get(["k"], [got]))()[0], (PageResult.OK, PageResult.EXISTS))
+        self.client.close()
+        self.assertEqual(in_background(lambda: self.store.get(["k"], [got]))(), [PageResult.INVALID])
 
     def test_dead_cluster_is_a_miss(self):
         self.store.put(["k"], [b"value"])
@@ -113,6 +134,15 @@ class LMCacheConnector(harness.Case):
         self.assertEqual([bytes(g) for g in got[1:]], values)
         self.connector.close()
         self.connector.close()  # Twice is once.
+
+    def test_a_drain_after_the_end_reads_nobody_elses_file(self):
+        self.connector.close()
+        with tempfile.TemporaryFile() as other:
+            other.write(b"something")
+            other.seek(0)
+            os.dup2(other.fileno(), self.connector.event_fd())  # Its number is free, and taken again.
+            self.addCleanup(os.close, self.connector.event_fd())
+            self.assertEqual((self.connector.drain_completions(), other.read()), ([], b"something"))
 
 
 if __name__ == "__main__":

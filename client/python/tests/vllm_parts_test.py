@@ -1,10 +1,10 @@
 """The connector's parts without an engine or a cluster, in an environment with vLLM: vllm_parts_test.py SOURCE."""
-import json, os, pathlib, re, sys, tempfile, types, unittest
+import json, os, pathlib, re, sys, types, unittest
 
 import torch
 
 import cistern
-from cistern.vllm import encodings, groups, identity, metadata, scheduler, stats, worker
+from cistern.vllm import encodings, groups, metadata, scheduler, stats, worker
 from cistern.vllm.options import Options
 from cistern.vllm.pages import PageMover
 
@@ -55,52 +55,6 @@ class Configuration(unittest.TestCase):
         self.assertEqual(groups._spans(4, 64 << 10), 1)
         with self.assertRaisesRegex(ValueError, "do not divide"):
             groups._spans(1, 5 << 20)
-
-
-class Weights(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def test_other_bytes_are_other_weights_and_equal_bytes_the_same(self):
-        for name, data in (("a", b"one"), ("b", b"one"), ("c", b"two")):
-            (self.folder / name).mkdir()
-            (self.folder / name / "model.safetensors").write_bytes(data)
-        a, b, c = (identity.weights_digest(str(self.folder / name), None) for name in "abc")
-        self.assertEqual(a, b)
-        self.assertNotEqual(a, c)
-        self.assertEqual(identity.weights_digest(str(self.folder / "a"), None, "v7"), identity.weights_digest(str(self.folder / "c"), None, "v7"))
-
-    def test_big_weights_are_named_by_file_and_a_hubs_by_its_digest(self):
-        digest = "ab" * 32
-        (self.folder / digest).write_bytes(b"weights")
-        (self.folder / "model.safetensors").symlink_to(self.folder / digest)
-        self.assertEqual(identity._file_names(str(self.folder), ["model.safetensors"], False), [f"model.safetensors sha256 {digest}"])
-        plain = self.folder / "plain.safetensors"
-        plain.write_bytes(b"weights")
-        before = identity._file_names(str(self.folder), [plain.name], False)
-        os.utime(plain, ns=(1, 1))
-        self.assertNotEqual(identity._file_names(str(self.folder), [plain.name], False), before)
-
-    def test_configuration_is_named_alike_by_every_process(self):
-        def config(thing, dtype="bf16"):
-            hf = types.SimpleNamespace(to_dict=lambda: {"layers": 4, "thing": thing})
-            return types.SimpleNamespace(
-                model_config=types.SimpleNamespace(hf_config=hf, model=str(self.folder), revision=None, dtype=dtype, quantization=None, seed=0),
-                cache_config=types.SimpleNamespace(cache_dtype="auto"), load_config=types.SimpleNamespace(load_format="auto"))
-        digest = lambda c, epoch="": identity.compute_digest(c, "w", epoch)
-        self.assertEqual(digest(config(object())), digest(config(object())))
-        base = digest(config(1))
-        self.assertEqual(len({base, digest(config(2)), digest(config(1, "fp32")), digest(config(1), "e"), identity.compute_digest(config(1), "v", "")}), 5)
-
-    def test_extras_hold_salt_adapter_and_pictures(self):
-        feature = types.SimpleNamespace(mm_position=types.SimpleNamespace(offset=70), identifier="picture")
-        lora = types.SimpleNamespace(lora_name="a", lora_path="/nowhere")
-        request = types.SimpleNamespace(cache_salt="s", lora_request=lora, mm_features=[feature])
-        self.assertEqual(identity.request_extras(request, 64), [
-            cistern.Extra(cistern.ExtraKind.SALT, 0, 0, b"s"), cistern.Extra(cistern.ExtraKind.LORA, 0, 0, b"a /nowhere"),
-            cistern.Extra(cistern.ExtraKind.CONTENT, 1, 6, b"picture")])
 
 
 class Pages(unittest.TestCase):
@@ -365,6 +319,18 @@ class Working(unittest.TestCase):
         # The second has no room beside the first; the third names no block of the engine; the fourth fits.
         counters = made.take_counters()
         self.assertEqual((counters["dropped_blocks"], counters["save_errors"], made._saves.qsize()), (3, 1, 2))
+
+    def test_memory_that_runs_out_costs_a_save_and_no_room(self):
+        def none(nbytes):
+            raise MemoryError
+        made = worker.WorkerSide(types.SimpleNamespace(client=types.SimpleNamespace(allocate=none)), [group()], Options(routers="x", staging_bytes=393_216))
+        made._movers = [PageMover(group(), tensors())]
+        save = metadata.StepPlan(saves=[metadata.Save(0, None, 0, [1])])
+        made.start_saves(save)
+        self.assertEqual((made.take_counters()["dropped_blocks"], made._saves.qsize()), (1, 0))
+        made._session.client.allocate = lambda nbytes: None
+        made.start_saves(save)
+        self.assertEqual(made._saves.qsize(), 1)
 
     def test_stats_add_up(self):
         one = stats.CisternStats(data={"a": 1})

@@ -281,7 +281,7 @@ def main():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="cistern-vllm-"))
     cluster = Cluster(build, folder / "cluster")
     try:
-        for name in ("vllm_parts_test.py", "vllm_layers_test.py"):
+        for name in ("vllm_parts_test.py", "vllm_identity_test.py", "vllm_layers_test.py"):
             if code := subprocess.run([str(python), "-B", str(HERE / name), str(source)], cwd=folder, timeout=ENGINE_PATIENCE_S).returncode:
                 raise Wrong(f"{name} ended with {code}")
         cluster.up()

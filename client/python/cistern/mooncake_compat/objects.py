@@ -266,7 +266,7 @@ class ObjectStore:
                     start(i, lambda result, i=i, batch=batch: batch.end(i - at, result))
                 except Error as error:
                     batch.end(i - at, otherwise(error))
-            ended.wait()  # Every call has a deadline.
+            self._driver.wait(ended)
         return out
 
 

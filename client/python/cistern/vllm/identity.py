@@ -3,12 +3,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 from typing import Any
 
 import cistern
 
+log = logging.getLogger("vllm.cistern")
+
 KEY_VERSION = 1  # Another value: nothing stored before is found.
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTERS_MAX = 4096  # Known at once.
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 # Weights up to here are hashed whole at start (about a second a GiB); of bigger ones that no hub names, path, size and time of
 # change stand for the bytes, so that they are shared between hosts only by weights_id.
@@ -82,7 +87,9 @@ def compute_digest(vllm_config: Any, weights_id: str, epoch: str) -> bytes:
 
 def can_be_named(request: Any) -> bool:
     """Whether tokens and extras say all that makes this request's pages differ from others'."""
-    return request.prompt_embeds is None and all(feature.identifier for feature in request.mm_features or ())
+    lora = request.lora_request
+    return (request.prompt_embeds is None and all(feature.identifier for feature in request.mm_features or ())
+            and (lora is None or adapter_name(lora) is not None))
 
 
 def request_extras(request: Any, block_tokens: int) -> list[cistern.Extra]:
@@ -99,15 +106,35 @@ def request_extras(request: Any, block_tokens: int) -> list[cistern.Extra]:
     return extras
 
 
-_adapters: dict[tuple[str, int], str] = {}
+# By the engine's number and path: how the files looked when the adapter came, and its name; both None once they have changed.
+_adapters: dict[tuple[int, str], tuple[Any, str | None]] = {}
 
 
-def adapter_name(lora: Any) -> str:
-    """A LoRA adapter by what its files hold; hashed once for each path and time of change."""
+def adapter_name(lora: Any) -> str | None:
+    """A LoRA adapter by what its files hold when it comes. None once they have changed: nobody says whether the engine has read them
+    again, so that its pages are the old adapter's or the new one's."""
     path = lora.lora_path
     if not os.path.isdir(path):
         return f"{lora.lora_name} {path}"
-    key = (path, os.stat(path).st_mtime_ns)
+    key, stamp = (lora.lora_int_id, path), _adapter_stamp(path)
     if key not in _adapters:
-        _adapters[key] = weights_digest(path, None)
-    return _adapters[key]
+        if len(_adapters) >= ADAPTERS_MAX:
+            _adapters.pop(next(iter(_adapters)))
+        _adapters[key] = stamp, _adapter_digest(path)
+    before, name = _adapters[key]
+    if name is not None and stamp != before:
+        log.warning("cistern: the files of LoRA adapter %s (%s) have changed; its pages are neither stored nor looked for until it is loaded under another "
+                    "number", lora.lora_name, path)
+        name = None
+        _adapters[key] = None, None
+    return name
+
+
+def _adapter_stamp(path: str) -> list[tuple[str, int, int]]:
+    with os.scandir(path) as files:
+        return sorted((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.name.endswith((*WEIGHT_SUFFIXES, ADAPTER_CONFIG)))
+
+
+def _adapter_digest(path: str) -> str:
+    config = os.path.join(path, ADAPTER_CONFIG)  # Its scale is no tensor.
+    return weights_digest(path, None) + ("\nconfig " + file_digest(config) if os.path.exists(config) else "")

@@ -165,8 +165,11 @@ class SchedulerSide:
 
     def _track(self, request: Any) -> Tracked | None:
         tracked = self._tracked.get(request.request_id)
-        if tracked is not None or not can_be_named(request) or len(self._tracked) >= TRACKED_MAX:
+        if tracked is not None:
             return tracked
+        if not can_be_named(request) or len(self._tracked) >= TRACKED_MAX:
+            self.counters["requests_left_out"] += 1
+            return None
         count = len(self._groups)
         tracked = Tracked(request, [request_extras(request, g.block_tokens) for g in self._groups], [None] * count,
                           [[] for _ in range(count)], [0] * count)

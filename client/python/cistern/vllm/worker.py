@@ -40,8 +40,12 @@ class Staging:
             if nbytes > self._left:
                 return None
             self._left -= nbytes
-        buffer = client.allocate(nbytes)
-        return memoryview(buffer if buffer is not None else bytearray(nbytes))
+        try:
+            buffer = client.allocate(nbytes)
+            return memoryview(buffer if buffer is not None else bytearray(nbytes))
+        except BaseException:
+            self.give_back(nbytes)
+            raise
 
     def give_back(self, nbytes: int) -> None:
         with self._lock:
@@ -221,26 +225,27 @@ class WorkerSide:
         begin = time.perf_counter()
         client = self._session.client
         for save in plan.saves if client is not None else ():
-            nbytes = len(save.block_ids) * self._movers[save.group].page_bytes
-            memory = self._staging.take(client, nbytes)
-            if memory is None or not self._queue_save(client, save, memory):
+            if not self._queue_save(client, save):
                 self._count("dropped_blocks", len(save.block_ids))
-                if memory is not None:
-                    self._staging.give_back(nbytes)
         if plan.saves:
             self._count("save_copy_us", int((time.perf_counter() - begin) * 1e6))
 
-    def _queue_save(self, client: cistern.Client, save: Save, memory: memoryview) -> bool:
+    def _queue_save(self, client: cistern.Client, save: Save) -> bool:
+        memory = None
         try:
-            self._movers[save.group].copy_out(save.block_ids, memory)
-            self._saves.put_nowait((client, save, memory))
+            memory = self._staging.take(client, len(save.block_ids) * self._movers[save.group].page_bytes)
+            if memory is not None:
+                self._movers[save.group].copy_out(save.block_ids, memory)
+                self._saves.put_nowait((client, save, memory))
+                return True
         except queue.Full:
-            return False
+            pass
         except Exception as error:  # A lost save is a miss, and none of the engine's affair.
             self._count("save_errors")
             log.warning("cistern: a save failed: %s", error)
-            return False
-        return True
+        if memory is not None:
+            self._staging.give_back(len(memory))
+        return False
 
     def _run_saves(self) -> None:
         while (item := self._saves.get()) is not None:
