@@ -83,6 +83,16 @@ DataFolder::DataFolder(DataFolder&& other) noexcept
       node_id_(std::move(other.node_id_)),
       cluster_(other.cluster_) {}
 
+std::string DataFolder::place() const {
+  std::string boot;
+  struct stat lock {};
+  if (!std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot) || boot.empty() ||
+      ::fstat(lock_fd_, &lock) != 0) {
+    return {};
+  }
+  return absl::StrCat(boot, "/", lock.st_dev, ":", lock.st_ino);
+}
+
 DataFolder::~DataFolder() {
   if (lock_fd_ >= 0) ::close(lock_fd_);
 }

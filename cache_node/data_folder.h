@@ -23,6 +23,9 @@ class DataFolder {
   ~DataFolder();
 
   const std::string& path() const { return path_; }
+  // Names the lock: this boot of this host, and the file. Whoever holds it knows that no other process of the
+  // same place is alive; a copy of the folder is another place. Empty when the system does not say.
+  std::string place() const;
   // Empty on the folder's first start.
   const std::string& node_id() const { return node_id_; }
   const std::optional<ClusterId>& cluster() const { return cluster_; }

@@ -143,6 +143,23 @@ TEST(DataFolder, F34_WaitsForAnOwnerThatIsDying) {
   for (const int fd : {ready[0], ready[1], end[0], end[1]}) ::close(fd);
 }
 
+// What the router takes as proof that the process before is gone: the same over starts, another of a copy.
+TEST(DataFolder, ItsPlaceStaysAndACopyHasAnother) {
+  TempFolder temp;
+  std::string place;
+  {
+    auto folder = DataFolder::Open(temp.path + "/one");
+    place = folder->place();
+    EXPECT_NE(place, "");
+    EXPECT_TRUE(folder->SetNodeId("node-3").ok());
+  }
+  std::filesystem::copy(temp.path + "/one", temp.path + "/two");
+  EXPECT_EQ(DataFolder::Open(temp.path + "/one")->place(), place);
+  auto copy = DataFolder::Open(temp.path + "/two");
+  EXPECT_EQ(copy->node_id(), "node-3");
+  EXPECT_NE(copy->place(), place);
+}
+
 TEST(DataFolder, NamesWhatIsDamagedOrCannotBeMade) {
   TempFolder temp;
   std::ofstream(temp.path + "/cluster_id") << "xyz\n";

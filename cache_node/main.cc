@@ -131,10 +131,8 @@ absl::Status AttachTiers(const NodeOptions& options, Clock& clock, Random& rando
   return absl::OkStatus();
 }
 
-absl::Status Serve(NodeOptions options, const sigset_t& stop_signals) {
-  CISTERN_RETURN_IF_ERROR(ValidateNodeOptions(options));
-  // The folder first: whatever else is wrong, two processes on one folder is the answer that matters.
-  CISTERN_ASSIGN_OR_RETURN(DataFolder folder, DataFolder::Open(options.data_dir));
+// Who this node is, as flags and folder say, and the cluster's key.
+absl::StatusOr<ClusterKey> Identify(DataFolder& folder, NodeOptions& options) {
   if (options.node_id.empty()) options.node_id = folder.node_id();
   if (options.node_id.empty()) {
     std::random_device device;
@@ -144,8 +142,16 @@ absl::Status Serve(NodeOptions options, const sigset_t& stop_signals) {
   if (options.cluster_key_path.empty()) {
     return absl::InvalidArgumentError("--cluster-key is needed: no cluster.key in or above the data folder");
   }
-  CISTERN_ASSIGN_OR_RETURN(const ClusterKey key, ClusterKey::Load(options.cluster_key_path));
-  CISTERN_RETURN_IF_ERROR(folder.SetNodeId(options.node_id));
+  absl::StatusOr<ClusterKey> key = ClusterKey::Load(options.cluster_key_path);
+  if (key.ok()) CISTERN_RETURN_IF_ERROR(folder.SetNodeId(options.node_id));
+  return key;
+}
+
+absl::Status Serve(NodeOptions options, const sigset_t& stop_signals) {
+  CISTERN_RETURN_IF_ERROR(ValidateNodeOptions(options));
+  // The folder first: whatever else is wrong, two processes on one folder is the answer that matters.
+  CISTERN_ASSIGN_OR_RETURN(DataFolder folder, DataFolder::Open(options.data_dir));
+  CISTERN_ASSIGN_OR_RETURN(const ClusterKey key, Identify(folder, options));
 
   // All shards together: each arena alone would fit until its pages are touched.
   const uint64_t needed = SlabPool::RegionBytes(options.ram_bytes / options.shards) * options.shards +
@@ -188,6 +194,7 @@ absl::Status Serve(NodeOptions options, const sigset_t& stop_signals) {
   registrar_options.node_id = options.node_id;
   registrar_options.key = key;
   registrar_options.expected_cluster = folder.cluster();
+  registrar_options.place = folder.place();
   registrar_options.ram_bytes = options.ram_bytes;
   Refusal refusal;
   for (const auto& loop : loops) loop->Start();

@@ -102,6 +102,7 @@ absl::Status Registrar::Impl::Register() {
   request.weight = options.weight;
   request.shards = options.shards;
   request.ram_bytes = options.ram_bytes;
+  request.place = options.place;
   request.held_incarnation = current ? current->incarnation : 0;
   request.proof = RegisterProof(options.key, request);
   CISTERN_RETURN_IF_ERROR(ValidateRegister(request));

@@ -27,6 +27,7 @@ struct RegistrarOptions {
   uint64_t ram_bytes = 0;
   std::vector<ShardAddress> shards;
   uint64_t boot_nonce = 0;                 // 0: drawn at random.
+  std::string place;                       // The data folder's (data_folder.h); empty: none.
   Nanos rpc_deadline = 1 * kSecond;        // Of one heartbeat or registration.
   Nanos backoff_min = 100 * kMillisecond;  // Between failed attempts, with jitter.
   Nanos backoff_max = 1 * kSecond;  // Below the router's patience, so that a returning router expels nobody.
@@ -44,9 +45,10 @@ struct RegistrarCallbacks {
   std::function<void(const Registration&)>
       on_registered;                              // First, and whenever cluster or incarnation change.
   std::function<void(const ClusterMap&)> on_map;  // Each new epoch.
-  // The router will not take this process: before the first registration other cluster, wrong key or bad
-  // address; later only that a newer process has this id (a node with data does not die of a stranger on the
-  // router's port, it goes on trying). The registrar has ended; a node should exit with the message.
+  // The router will not take this process: before the first registration other cluster, wrong key, bad
+  // address, or a live process with this id; later only that a newer process has this id (a node with data
+  // does not die of a stranger on the router's port, it goes on trying). The registrar has ended; a node
+  // should exit with the message.
   std::function<void(const absl::Status&)> on_refused;
 };
 

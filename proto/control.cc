@@ -109,6 +109,8 @@ absl::Status ValidateRegister(const RegisterRequest& request) {
   }
   if (request.held_incarnation > kIncarnationMax)
     return absl::InvalidArgumentError("held_incarnation out of range");
+  if (request.place.size() > kPlaceBytesMax || !IsPrintable(request.place))
+    return absl::InvalidArgumentError("place is too long or not printable");
   if (request.shards.empty() || request.shards.size() > kShardsPerNodeMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("shards: ", request.shards.size(), ", not 1 to ", kShardsPerNodeMax));

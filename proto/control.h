@@ -22,6 +22,7 @@
 namespace cistern {
 
 inline constexpr size_t kNodeIdBytesMax = 64;
+inline constexpr size_t kPlaceBytesMax = 96;
 inline constexpr size_t kCountersMax = 256;
 inline constexpr size_t kCounterNameBytesMax = 96;
 inline constexpr uint64_t kIncarnationMax = uint64_t{1} << 48;
@@ -40,7 +41,10 @@ struct RegisterRequest {
   std::vector<ShardAddress> shards;
   uint64_t ram_bytes = 0;
   uint64_t held_incarnation = 0;  // What this process was given before; 0: nothing yet.
-  std::string proof;              // RegisterProof of the above.
+  // Names the lock of the data folder that this process holds. Of two processes that name the same one, the
+  // earlier is dead. Empty: unknown. Outside of the proof, which releases without it must be able to check.
+  std::string place;
+  std::string proof;  // RegisterProof of the above.
 };
 struct Registration {
   ClusterId cluster;
@@ -68,8 +72,8 @@ struct HeartbeatResult {
 absl::Status ValidateRegister(const RegisterRequest& request);
 absl::Status ValidateShardAddress(const ShardAddress& address);
 
-// HMAC-SHA-256 under the cluster key's "register" subkey over every field of the request but `proof`, framed:
-// a proof that was seen on the wire cannot be used to register other addresses.
+// HMAC-SHA-256 under the cluster key's "register" subkey over every field of the request but `proof` and
+// `place`, framed: a proof that was seen on the wire cannot be used to register other addresses.
 std::string RegisterProof(const ClusterKey& key, const RegisterRequest& request);
 std::string HeartbeatProof(const ClusterKey& key, std::string_view node_id, uint64_t incarnation);
 // Compares in constant time.

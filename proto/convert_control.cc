@@ -46,6 +46,7 @@ absl::StatusOr<RegisterRequest> FromWire(const proto::RegisterNodeRequest& wire)
   }
   request.ram_bytes = wire.ram_bytes();
   request.held_incarnation = wire.held_incarnation();
+  request.place = wire.place();
   CISTERN_RETURN_IF_ERROR(ValidateRegister(request));
   return request;
 }
@@ -60,6 +61,7 @@ proto::RegisterNodeRequest ToWire(const RegisterRequest& request) {
   for (const ShardAddress& shard : request.shards) *wire.add_shards() = ToWire(shard);
   wire.set_ram_bytes(request.ram_bytes);
   wire.set_held_incarnation(request.held_incarnation);
+  wire.set_place(request.place);
   return wire;
 }
 

@@ -159,6 +159,7 @@ RegisterRequest Request() {
   request.shards = Map().nodes[0].shards;
   request.ram_bytes = 1 << 20;
   request.held_incarnation = 6;
+  request.place = "boot/1:2";
   request.proof = std::string(32, 'p');
   return request;
 }
@@ -171,6 +172,7 @@ TEST(ConvertControl, RegisterGoesRoundAndNamesTheBadField) {
   EXPECT_EQ(back.weight, 2.5);
   EXPECT_EQ(back.ram_bytes, Request().ram_bytes);
   EXPECT_EQ(back.held_incarnation, 6u);
+  EXPECT_EQ(back.place, "boot/1:2");
   EXPECT_EQ(back.proof, Request().proof);
   using W = proto::RegisterNodeRequest;
   auto refusal = [](const std::function<void(W&)>& change) { return Refusal<W>(ToWire(Request()), change); };
@@ -178,6 +180,8 @@ TEST(ConvertControl, RegisterGoesRoundAndNamesTheBadField) {
   EXPECT_THAT(refusal([](W& r) { r.set_proof("x"); }), HasSubstr("proof"));
   EXPECT_THAT(refusal([](W& r) { r.set_node_id("a b"); }), HasSubstr("node_id"));
   EXPECT_THAT(refusal([](W& r) { r.set_boot_nonce(0); }), HasSubstr("boot_nonce"));
+  EXPECT_THAT(refusal([](W& r) { r.set_place("a b"); }), HasSubstr("place"));
+  EXPECT_THAT(refusal([](W& r) { r.set_place(std::string(kPlaceBytesMax + 1, 'x')); }), HasSubstr("place"));
   EXPECT_THAT(refusal([](W& r) { r.clear_shards(); }), HasSubstr("shards"));
   EXPECT_THAT(refusal([](W& r) {
                 while (r.shards_size() <= 64) *r.add_shards() = r.shards(0);

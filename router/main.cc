@@ -85,6 +85,7 @@ absl::Status Serve(const RouterOptions& options, const sigset_t& stop_signals) {
   config.router_id = options.router_id;
   config.pid = static_cast<uint64_t>(::getpid());
   config.cluster = cluster;
+  config.warn = [](const std::string& line) { spdlog::warn("{}", line); };
   CISTERN_ASSIGN_OR_RETURN(std::unique_ptr<Router> router,
                            Router::Create(config, key, *store, clock, random));
   const ClusterMap& map = router->map();

@@ -22,8 +22,7 @@ std::string Change(const NodeEntry* before, const NodeEntry& after) {
     return absl::StrCat(name, " is back as a new process at ", Address(after));
   if (before->incarnation != after.incarnation) {
     return absl::StrCat(name, " at ", Address(after), " takes over from incarnation ", before->incarnation,
-                        " at ", Address(*before),
-                        ", which was not gone: a fast restart, or two processes with one id");
+                        " at ", Address(*before), ": a restart on the same data folder");
   }
   if (before->state == after.state) return {};
   if (after.state == NodeState::kGone)

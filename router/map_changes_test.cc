@@ -39,7 +39,7 @@ TEST(MapChanges, NamesWhoCameAndWhoWent) {
   EXPECT_THAT(MapChanges(one, MapOf({})), ElementsAre("node-1 is forgotten"));
 }
 
-TEST(MapChanges, ALiveNodeThatAnotherProcessReplacesIsNamedWithBothAddresses) {
+TEST(MapChanges, AQuickRestartIsNamedWithBothAddresses) {
   EXPECT_THAT(
       MapChanges(MapOf({Node("node-1", 1)}), MapOf({Node("node-1", 2)})),
       ElementsAre(testing::AllOf(HasSubstr("10.0.0.1:7002 takes over"), HasSubstr("at 10.0.0.1:7001"))));

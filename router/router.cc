@@ -45,7 +45,8 @@ Router::Router(const RouterConfig& config, const ClusterKey& key, StateStore& st
       clock_(clock),
       random_(random),
       started_(clock.Now()),
-      last_tick_(started_) {}
+      last_tick_(started_),
+      listens_since_(started_) {}
 
 absl::StatusOr<std::unique_ptr<Router>> Router::Create(const RouterConfig& config, const ClusterKey& key,
                                                        StateStore& store, Clock& clock, Random& random) {
@@ -116,6 +117,7 @@ absl::Status Router::CheckIdentity(const RegisterRequest& request) const {
 NodeIdentity Router::IdentityFor(const RegisterRequest& request) const {
   NodeIdentity identity;
   identity.boot_nonce = request.boot_nonce;
+  identity.place = request.place;
   const auto node = nodes_.find(request.node_id);
   if (node == nodes_.end()) return identity;
   identity.old_nonces = node->second.identity.old_nonces;
@@ -171,6 +173,7 @@ absl::StatusOr<Registration> Router::Register(const RegisterRequest& request) {
     Count("registrations_refused_total");
     return status;
   }
+  CISTERN_RETURN_IF_ERROR(CheckAlone(request));
   uint64_t last_incarnation = last_incarnation_;
   NodeEntry entry = EntryFor(request, last_incarnation);
   NodeIdentity identity = IdentityFor(request);
@@ -188,6 +191,7 @@ absl::StatusOr<Registration> Router::Register(const RegisterRequest& request) {
   node.identity = std::move(identity);
   Heard(node, clock_.Now());
   if (!same_process) {
+    node.claims.clear();
     node.stats = {};
     node.shard_last_poll_ms_ago.clear();
   }
@@ -297,6 +301,7 @@ Nanos Router::Tick() {
       node.deadline = std::max(node.deadline, now + config_.node_silent_max);
       if (node.heard_at > 0) node.heard_at = now;
     }
+    listens_since_ = now;
     Count("pauses_total");
   }
   last_tick_ = now;

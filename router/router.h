@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -35,6 +36,8 @@ inline constexpr Nanos kTickMax = 500 * kMillisecond;  // Tick wants to be calle
 inline constexpr Nanos kTickGapMax =
     2 * kSecond;                            // A longer pause was the router's own: it expires nobody for it.
 inline constexpr size_t kOldNoncesMax = 8;  // Superseded processes of a node that are still recognised.
+inline constexpr size_t kClaimsMax = 8;     // Processes of one node id that wait for it; the oldest goes.
+inline constexpr Nanos kDuplicateSayEvery = 60 * kSecond;  // One line a node.
 
 struct RouterConfig {
   std::string router_id = "router-1";
@@ -47,6 +50,7 @@ struct RouterConfig {
   Nanos restart_grace = kRestartGrace;
   Nanos move_open = kMoveOpen;
   int64_t ticket_life_seconds = kTicketLifeSeconds;
+  std::function<void(const std::string& line)> warn;  // What a person should see; empty: nobody looks.
 };
 
 // The cluster's membership and map, as plain values: no gRPC, no thread. Every change is committed to the
@@ -61,8 +65,9 @@ class Router {
                                                         StateStore& store, Clock& clock, Random& random);
 
   // A node joins, or comes back. The same boot nonce gets the same incarnation; another one a higher
-  // incarnation. PermissionDenied: proof wrong. FailedPrecondition: other cluster, or a newer process holds
-  // this id. InvalidArgument.
+  // incarnation. PermissionDenied: proof wrong. FailedPrecondition: other cluster, or another process that is
+  // alive has this id. Unavailable: it may be alive, try again. Aborted: a newer process has this id.
+  // InvalidArgument.
   absl::StatusOr<Registration> Register(const RegisterRequest& request);
   // A gone node becomes active again under a new epoch (F46, F47); what it says of itself counts from its
   // next heartbeat.
@@ -86,6 +91,11 @@ class Router {
   void Count(const std::string& counter, uint64_t by = 1) { counters_[counter] += by; }
 
  private:
+  // A process that wants a node's id while another one has it.
+  struct Claim {
+    uint64_t boot_nonce = 0;
+    Nanos since = 0;
+  };
   // What the map does not show of a node.
   struct Node {
     NodeIdentity identity;
@@ -94,6 +104,8 @@ class Router {
     Nanos last_heartbeat = 0;  // 0: none in this router's life.
     NodeStats stats;
     std::vector<uint64_t> shard_last_poll_ms_ago;
+    std::vector<Claim> claims;   // Newest last.
+    Nanos duplicate_say_at = 0;  // Not sooner.
   };
   struct OpenMove {
     OwnerSet owners;
@@ -103,6 +115,9 @@ class Router {
   Router(const RouterConfig& config, const ClusterKey& key, StateStore& store, Clock& clock, Random& random);
   absl::Status Load();
   absl::Status CheckIdentity(const RegisterRequest& request) const;
+  // router_duplicates.cc
+  absl::Status CheckAlone(const RegisterRequest& request);
+  bool MayBeAlive(const NodeEntry& entry, const Node& node, Nanos now) const;
   // The node's entry and identity as they will be once registered; takes the next incarnation from
   // `last_incarnation`.
   NodeEntry EntryFor(const RegisterRequest& request, uint64_t& last_incarnation) const;
@@ -126,6 +141,7 @@ class Router {
   Random& random_;
   Nanos started_;
   Nanos last_tick_;
+  Nanos listens_since_;  // Its start, or the end of its last pause.
   ClusterMap map_;
   std::vector<OpenMove> moves_;  // Newest first; the map's open_moves with their ends.
   std::map<std::string, Node, std::less<>> nodes_;

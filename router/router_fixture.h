@@ -27,6 +27,7 @@ class RouterFixture : public testing::Test {
     request.boot_nonce = nonce;
     request.ram_bytes = uint64_t{1} << 30;
     request.shards = {{"127.0.0.1:4000", "cistern-" + id, ""}};
+    request.place = "boot/" + id;  // Always the same folder.
     return request;
   }
   absl::StatusOr<Registration> Register(RegisterRequest request) {

@@ -31,6 +31,7 @@ class ServiceTest : public ServiceFixture {
     request.boot_nonce = nonce;
     request.ram_bytes = uint64_t{2} << 30;
     request.shards = {{"127.0.0.1:4000", "", ""}};
+    request.place = "boot/" + id;
     request.proof = RegisterProof(key_, request);
     return request;
   }

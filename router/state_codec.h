@@ -17,6 +17,7 @@ namespace cistern {
 struct NodeIdentity {
   uint64_t boot_nonce = 0;
   std::vector<uint64_t> old_nonces;  // Newest last.
+  std::string place;                 // As it registered.
   friend bool operator==(const NodeIdentity&, const NodeIdentity&) = default;
 };
 

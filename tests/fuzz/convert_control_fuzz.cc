@@ -39,6 +39,7 @@ void FuzzSeeds(const std::function<void(const std::string&, const std::string&)>
   request.boot_nonce = 7;
   request.weight = 2;
   request.shards = {{"127.0.0.1:4000", "cistern-1", ""}};
+  request.place = "boot/1:2";
   request.proof = std::string(32, 'p');
   add("register", Input(kRegister, ToWire(request)));
   proto::RegisterNodeReply reply;

@@ -1,5 +1,5 @@
 """Clusters of real processes: bytes end to end, and what happens to calls when processes die, stop and come back."""
-import json, os, signal, subprocess, time, unittest
+import json, os, pathlib, shutil, signal, subprocess, time, unittest
 
 import harness
 from harness import Case, run, wait_for
@@ -209,6 +209,30 @@ class Bounds(Case):
 
     def test_F59_100000_loads_into_distinct_buffers_over_sockets(self):
         self.loads("socket")
+
+
+class TwoOfOneId(Case):
+    nodes = 1
+
+    def node(self):
+        return self.cistern("status")["nodes"][0]
+
+    def test_a_copied_folder_is_refused_and_a_quick_restart_is_not(self):
+        self.up()
+        before, data = self.node(), pathlib.Path(self.cluster["nodes"][0]["data_dir"])
+        copy = data.parent / "copy"
+        shutil.copytree(data, copy)
+        refused = run(harness.BIN / "cistern-node", "--data-dir", copy, "--router", self.router, "--listen", "127.0.0.1:0", "--ram", "16M")
+        self.assertEqual(refused.returncode, 2, refused)
+        last = refused.stderr.splitlines()[-1]
+        for part in ("node-1 is served by another process", before["address"], "--node-id"):
+            self.assertIn(part, last)
+        now = self.node()
+        self.assertEqual((now["incarnation"], now["address"], now["state"]), (before["incarnation"], before["address"], "active"))
+        # On its own folder, where the router may still take the killed process for a live one.
+        self.kill(self.node_pids["node-1"])
+        self.up_again()
+        self.assertGreater(self.node()["incarnation"], before["incarnation"])
 
 
 class Hints(Case):

@@ -191,6 +191,7 @@ void SimNode::SendRegister() {
   request.boot_nonce = process_->boot_nonce;
   request.ram_bytes = world_.options.ram_bytes * shard_count_;
   request.held_incarnation = process_->incarnation;
+  request.place = id_;
   for (uint32_t i = 0; i < shard_count_; ++i) {
     ShardAddress address;
     address.unix_name = "sim:" + id_ + "/" + std::to_string(i);

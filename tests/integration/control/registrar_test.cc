@@ -26,8 +26,9 @@ struct Heard {
 class TestNode {
  public:
   TestNode(const std::string& router, const ClusterKey& key, const std::string& id,
-           std::optional<ClusterId> cluster = std::nullopt)
-      : registrar_(Options(router, key, id, cluster), Callbacks()) {
+           std::optional<ClusterId> cluster = std::nullopt, const std::string& place = "boot/1:2",
+           const std::string& address = "127.0.0.1:4000")
+      : registrar_(Options(router, key, id, cluster, place, address), Callbacks()) {
     registrar_.Start();
   }
   Registrar& registrar() { return registrar_; }
@@ -54,14 +55,16 @@ class TestNode {
 
  private:
   static RegistrarOptions Options(const std::string& router, const ClusterKey& key, const std::string& id,
-                                  std::optional<ClusterId> cluster) {
+                                  std::optional<ClusterId> cluster, const std::string& place,
+                                  const std::string& address) {
     RegistrarOptions options;
     options.router = router;
     options.node_id = id;
     options.key = key;
     options.expected_cluster = cluster;
     options.ram_bytes = uint64_t{1} << 30;
-    options.shards = {{"127.0.0.1:4000", absl::StrCat("cistern-", id), ""}};
+    options.place = place;
+    options.shards = {{address, absl::StrCat("cistern-", id), ""}};
     options.backoff_min = 5 * kMillisecond;
     options.backoff_max = 50 * kMillisecond;
     return options;
@@ -174,6 +177,22 @@ TEST_F(RegistrarTest, ASupersededProcessIsToldAndEnds) {
   EXPECT_EQ(older.heard().Get().refusals[0].code(), absl::StatusCode::kAborted);
   ASSERT_TRUE(newer.WaitReports(2));
   EXPECT_TRUE(newer.heard().Get().refusals.empty());
+}
+
+// A copy of the folder, or the same unit on another host: whoever serves goes on, the newcomer ends.
+TEST_F(RegistrarTest, ASecondProcessElsewhereEndsAndTheFirstGoesOn) {
+  TestNode first(address(), key_, "node-1");
+  const uint64_t incarnation = first.incarnation();
+  TestNode copy(address(), key_, "node-1", cluster_, "boot/1:3", "127.0.0.1:4001");
+  const absl::Status refused = copy.registrar().WaitRegistered(kTestPatience).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("127.0.0.1:4000"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("127.0.0.1:4001"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("--node-id"));
+  ASSERT_TRUE(first.WaitReports(3));
+  EXPECT_EQ(first.incarnation(), incarnation);
+  EXPECT_EQ(first.heard().Get().maps.size(), 1u);  // Nothing changed for anybody.
+  EXPECT_TRUE(first.heard().Get().refusals.empty());
 }
 
 TEST_F(RegistrarTest, WaitsForARouterThatIsNotThereYet) {
