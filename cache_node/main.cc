@@ -81,8 +81,8 @@ struct Refusal {
   absl::Status status ABSL_GUARDED_BY(mutex);
 };
 
-RegistrarCallbacks MakeCallbacks(std::vector<std::unique_ptr<ShardLoop>>& loops, DataFolder& folder,
-                                 Refusal& refusal) {
+RegistrarCallbacks MakeCallbacks(const std::string& router, std::vector<std::unique_ptr<ShardLoop>>& loops,
+                                 DataFolder& folder, Refusal& refusal) {
   RegistrarCallbacks callbacks;
   callbacks.report = [&loops] { return MakeReport(loops); };
   const auto refuse = [&refusal](const absl::Status& why) {
@@ -93,6 +93,14 @@ RegistrarCallbacks MakeCallbacks(std::vector<std::unique_ptr<ShardLoop>>& loops,
     ::kill(::getpid(), SIGTERM);
   };
   callbacks.on_refused = refuse;
+  callbacks.on_trouble = [&folder, router](const absl::Status& why) {
+    if (why.ok()) {
+      spdlog::info("{}: the router at {} takes it again", folder.node_id(), router);
+    } else {
+      spdlog::warn("{}: the router at {} does not take it, it goes on trying: {}", folder.node_id(), router,
+                   std::string(why.message()));
+    }
+  };
   callbacks.on_registered = [&loops, &folder, refuse](const Registration& registration) {
     if (const absl::Status kept = folder.SetCluster(registration.cluster); !kept.ok()) return refuse(kept);
     spdlog::info("{} is registered: cluster {} incarnation {}", folder.node_id(),
@@ -198,7 +206,7 @@ absl::Status Serve(NodeOptions options, const sigset_t& stop_signals) {
   registrar_options.ram_bytes = options.ram_bytes;
   Refusal refusal;
   for (const auto& loop : loops) loop->Start();
-  Registrar registrar(registrar_options, MakeCallbacks(loops, folder, refusal));
+  Registrar registrar(registrar_options, MakeCallbacks(options.router, loops, folder, refusal));
   registrar.Start();
   int signal = 0;
   ::sigwait(&stop_signals, &signal);

@@ -43,6 +43,7 @@ struct Registrar::Impl {
   void TakeMap(const proto::ClusterMap& wire);
   bool IsFinal(const absl::Status& status) const;
   void SetError(const absl::Status& status);
+  void TellTrouble(const absl::Status& status);
   proto::Cluster::Stub& Stub();
 
   RegistrarOptions options;
@@ -55,6 +56,9 @@ struct Registrar::Impl {
   std::optional<Registration> current;  // What the router last gave; kept while it has to be asked again.
   bool registered = false;
   uint64_t known_epoch = 0;
+  BootClock clock;
+  absl::Status told;  // The last that on_trouble heard.
+  Nanos tell_at = 0;  // Not sooner.
 
   CallGuard guard;
   std::atomic<uint64_t> heartbeats_ok{0};
@@ -74,6 +78,13 @@ proto::Cluster::Stub& Registrar::Impl::Stub() {
 void Registrar::Impl::SetError(const absl::Status& status) {
   const absl::MutexLock lock(&mutex);
   error = status;
+}
+
+void Registrar::Impl::TellTrouble(const absl::Status& status) {
+  if (!callbacks.on_trouble || status == told || (!status.ok() && clock.Now() < tell_at)) return;
+  tell_at = clock.Now() + options.trouble_say_every;
+  told = status;
+  callbacks.on_trouble(status);
 }
 
 bool Registrar::Impl::IsFinal(const absl::Status& status) const {
@@ -178,13 +189,16 @@ void Registrar::Impl::Run() {
         return;
       }
       // A router that no longer takes the proof may be another one: registering tells.
-      if (absl::IsPermissionDenied(status)) registered = false;
+      const bool asks_again = registered && absl::IsPermissionDenied(status);
+      if (asks_again) registered = false;
+      if (!asks_again) TellTrouble(status);
       stub.reset();  // The next attempt connects anew: one connection an attempt, none in between.
       if (!guard.WaitFor(backoff.Next())) return;
       continue;
     }
     backoff.Reset();
     if (!registered) continue;
+    TellTrouble(status);
     // Up to a tenth earlier, so that many nodes do not beat in step.
     const Nanos interval = Nanos{current->heartbeat_ms} * kMillisecond;
     if (!guard.WaitFor(interval - static_cast<Nanos>(random.Below(static_cast<uint64_t>(interval / 10)))))

@@ -18,6 +18,8 @@
 // Built by cache_node/registrar.cmake (target cistern_registrar), which cache_node/CMakeLists.txt includes.
 namespace cistern {
 
+inline constexpr Nanos kTroubleSayEvery = 10 * kSecond;
+
 struct RegistrarOptions {
   std::string router = "127.0.0.1:7400";  // HOST:PORT
   std::string node_id;                    // "node-1"
@@ -31,6 +33,7 @@ struct RegistrarOptions {
   Nanos rpc_deadline = 1 * kSecond;        // Of one heartbeat or registration.
   Nanos backoff_min = 100 * kMillisecond;  // Between failed attempts, with jitter.
   Nanos backoff_max = 1 * kSecond;  // Below the router's patience, so that a returning router expels nobody.
+  Nanos trouble_say_every = kTroubleSayEvery;
 };
 
 // What a heartbeat carries. shard_last_poll_ms_ago: age of each shard's last turn of its loop.
@@ -50,6 +53,9 @@ struct RegistrarCallbacks {
   // does not die of a stranger on the router's port, it goes on trying). The registrar has ended; a node
   // should exit with the message.
   std::function<void(const absl::Status&)> on_refused;
+  // For the log: why the router does not take the node, each time that this changes but not more often than
+  // trouble_say_every; OK once it takes it again.
+  std::function<void(const absl::Status&)> on_trouble;
 };
 
 // Keeps one node registered with the router: registers, sends heartbeats, registers again when the router has

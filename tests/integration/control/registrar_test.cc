@@ -20,6 +20,7 @@ struct Heard {
   std::vector<Registration> registrations;
   std::vector<ClusterMap> maps;
   std::vector<absl::Status> refusals;
+  std::vector<absl::Status> troubles;
 };
 
 // One node process, as far as the router can tell.
@@ -27,8 +28,8 @@ class TestNode {
  public:
   TestNode(const std::string& router, const ClusterKey& key, const std::string& id,
            std::optional<ClusterId> cluster = std::nullopt, const std::string& place = "boot/1:2",
-           const std::string& address = "127.0.0.1:4000")
-      : registrar_(Options(router, key, id, cluster, place, address), Callbacks()) {
+           const std::string& address = "127.0.0.1:4000", Nanos say_every = 0)
+      : registrar_(Options(router, key, id, cluster, place, address, say_every), Callbacks()) {
     registrar_.Start();
   }
   Registrar& registrar() { return registrar_; }
@@ -56,7 +57,7 @@ class TestNode {
  private:
   static RegistrarOptions Options(const std::string& router, const ClusterKey& key, const std::string& id,
                                   std::optional<ClusterId> cluster, const std::string& place,
-                                  const std::string& address) {
+                                  const std::string& address, Nanos say_every) {
     RegistrarOptions options;
     options.router = router;
     options.node_id = id;
@@ -67,6 +68,7 @@ class TestNode {
     options.shards = {{address, absl::StrCat("cistern-", id), ""}};
     options.backoff_min = 5 * kMillisecond;
     options.backoff_max = 50 * kMillisecond;
+    options.trouble_say_every = say_every;
     return options;
   }
   RegistrarCallbacks Callbacks() {
@@ -82,6 +84,9 @@ class TestNode {
       heard_.Change([&](Heard& h) { h.registrations.push_back(r); });
     };
     callbacks.on_map = [this](const ClusterMap& m) { heard_.Change([&](Heard& h) { h.maps.push_back(m); }); };
+    callbacks.on_trouble = [this](const absl::Status& s) {
+      heard_.Change([&](Heard& h) { h.troubles.push_back(s); });
+    };
     callbacks.on_refused = [this](const absl::Status& s) {
       heard_.Change([&](Heard& h) { h.refusals.push_back(s); });
     };
@@ -166,6 +171,36 @@ TEST_F(RegistrarTest, ANodeWithDataOutlivesAStrangerOnTheRoutersPort) {
   StartRouter();
   ASSERT_TRUE(node.WaitReports(3));
   EXPECT_TRUE(node.WaitNodes(1));
+  // It was not silent about it: once, with what to do; and when it was over.
+  const std::vector<absl::Status> troubles = node.heard().Get().troubles;
+  const auto strangers = std::count_if(troubles.begin(), troubles.end(), absl::IsFailedPrecondition);
+  EXPECT_EQ(strangers, 1);
+  for (const absl::Status& trouble : troubles) {
+    if (absl::IsFailedPrecondition(trouble)) {
+      EXPECT_THAT(std::string(trouble.message()), HasSubstr("start the router with"));
+    }
+  }
+  ASSERT_FALSE(troubles.empty());
+  EXPECT_TRUE(troubles.back().ok());
+}
+
+TEST_F(RegistrarTest, TroublesThatChangeAllTheTimeAreToldOnceInAWhile) {
+  TestNode node(address(), key_, "node-1", cluster_, "boot/1:2", "127.0.0.1:4000", 100 * kTestPatience);
+  node.incarnation();
+  StopRouter();
+  EXPECT_TRUE(node.heard().WaitUntil([](const Heard& heard) { return heard.troubles.size() == 1; }));
+  MemoryStateStore home = store_;
+  store_ = MemoryStateStore();
+  StartRouter();  // Another cluster's: another trouble, too soon after the first.
+  const Nanos until = clock_.Now() + kTestPatience;
+  while (!absl::IsFailedPrecondition(node.registrar().last_error()) && clock_.Now() < until)
+    std::this_thread::yield();
+  StopRouter();
+  store_ = home;
+  StartRouter();
+  EXPECT_TRUE(node.heard().WaitUntil([](const Heard& heard) { return heard.troubles.size() == 2; }));
+  EXPECT_FALSE(node.heard().Get().troubles[0].ok());
+  EXPECT_TRUE(node.heard().Get().troubles[1].ok());
 }
 
 TEST_F(RegistrarTest, ASupersededProcessIsToldAndEnds) {
