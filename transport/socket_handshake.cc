@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -31,6 +32,20 @@ bool SocketTransport::Impl::Accept(size_t listener) {
   return any;
 }
 
+// Closes the oldest peer without a HELLO, so that connections that say nothing shut nobody out; those that
+// have sent something which is not read yet get the turn of Poll that reads it.
+bool SocketTransport::Impl::MakeRoomForStranger() {
+  for (const PeerId id : strangers_) {
+    SocketPeer& peer = *Find(id);
+    int unread = 0;
+    if (ioctl(peer.fd.get(), FIONREAD, &unread) == 0 && unread > 0) continue;
+    ++counters_.strangers_dropped;
+    Down(peer, absl::UnavailableError("others wait and it says no HELLO"));
+    return true;
+  }
+  return false;
+}
+
 // False when nobody waits.
 bool SocketTransport::Impl::AcceptOne(Listener& listener) {
   UniqueFd fd(accept4(listener.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -49,7 +64,7 @@ bool SocketTransport::Impl::AcceptOne(Listener& listener) {
     ++counters_.uid_refused;
     return true;
   }
-  if (unauthenticated_ >= kUnauthenticatedPeersMax) {
+  if (strangers_.size() >= kUnauthenticatedPeersMax && !MakeRoomForStranger()) {
     ++counters_.peers_refused;
     return true;
   }
@@ -59,7 +74,7 @@ bool SocketTransport::Impl::AcceptOne(Listener& listener) {
     return true;
   }
   (*peer)->state = State::kAwaitHello;
-  ++unauthenticated_;
+  strangers_.push_back((*peer)->id);
   return true;
 }
 
@@ -168,7 +183,7 @@ void SocketTransport::Impl::OnHelloFrame(SocketPeer& peer) {
   }
   peer.state = State::kUp;
   peer.deadline = kNever;
-  --unauthenticated_;
+  std::erase(strangers_, peer.id);
   peer.version = static_cast<uint8_t>(std::min<uint16_t>(kWireVersionMax, hello.version_max));
   if (!hello.wants_map) {
     ack.regions.clear();

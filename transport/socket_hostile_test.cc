@@ -166,11 +166,27 @@ TEST_P(SocketHostile, StrangersAreBoundedAndDoNotShutOutOthersForLong) {
   }
   ASSERT_TRUE(Until([&] { return Counter("socket_accepted_total") == strangers.size(); }));
   EXPECT_EQ(pair_->node().peer_count(), kUnauthenticatedPeersMax);
-  EXPECT_EQ(Counter("peers_refused_total"), 10u);
-  pair_->clock().Advance(kHandshakeDeadline);
-  ASSERT_TRUE(Until([&] { return pair_->node().peer_count() == 0; }));
+  EXPECT_EQ(Counter("strangers_dropped_total"), 10u);
+  for (size_t i = 0; i < strangers.size(); ++i) EXPECT_EQ(strangers[i]->Drain(), i >= 10) << "the oldest go";
   RawPeer friendly(pair_->address());
-  Welcome(friendly);
+  Welcome(friendly);  // Without waiting for anybody's deadline.
+  EXPECT_EQ(pair_->node().peer_count(), kUnauthenticatedPeersMax);
+  EXPECT_EQ(Counter("handshake_timeouts_total"), 0u);
+  EXPECT_EQ(Counter("peers_refused_total"), 0u);
+  pair_->clock().Advance(kHandshakeDeadline);
+  ASSERT_TRUE(Until([&] { return pair_->node().peer_count() == 1; }));
+}
+
+// Many that come at once, each with its HELLO: nobody's place goes to another.
+TEST_P(SocketHostile, ARushOfPeersThatSayHelloLosesNone) {
+  std::vector<std::unique_ptr<RawPeer>> rush;
+  for (size_t i = 0; i < kUnauthenticatedPeersMax; ++i)
+    rush.push_back(std::make_unique<RawPeer>(pair_->address()));
+  ASSERT_TRUE(Until([&] { return Counter("socket_accepted_total") == rush.size(); }));
+  for (const auto& peer : rush) ASSERT_TRUE(peer->Send(RawPeer::HelloFrame(RawPeer::GoodHello())));
+  std::vector<std::unique_ptr<RawPeer>> late;
+  for (size_t i = 0; i < 30; ++i) late.push_back(std::make_unique<RawPeer>(pair_->address()));
+  EXPECT_TRUE(Until([&] { return node_handler_.up.size() == rush.size(); }));
 }
 
 TEST_P(SocketHostile, F61_VersionAndAlgorithmRefusalsNameBothSidesAndAreCounted) {

@@ -105,6 +105,7 @@ class SocketTransport::Impl {
   // socket_handshake.cc
   bool Accept(size_t listener);
   bool AcceptOne(Listener& listener);
+  bool MakeRoomForStranger();
   void ConnectDone(SocketPeer& peer);
   void SendHello(SocketPeer& peer);
   absl::Status CheckHeader(const SocketPeer& peer, const FrameHeader& header) const;
@@ -151,7 +152,7 @@ class SocketTransport::Impl {
   std::vector<PeerId> ring_ids_;  // Peers that are in theirs.
   bool spinning_ = false;         // The owner polls again and again.
   PeerId next_id_ = 1;
-  size_t unauthenticated_ = 0;
+  std::vector<PeerId> strangers_;  // Peers that are unauthenticated, oldest first.
   int depth_ = 0;
   bool polling_ = false;
   bool awake_ = false;  // wake_ is readable.

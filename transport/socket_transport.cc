@@ -193,7 +193,7 @@ std::map<std::string, uint64_t> SocketTransport::Impl::counters() const {
 void SocketTransport::Impl::Down(SocketPeer& peer, const absl::Status& why) {
   if (peer.state == State::kDown) return;
   const bool known = peer.IsKnown();
-  if (peer.IsUnauthenticated()) --unauthenticated_;
+  if (peer.IsUnauthenticated()) std::erase(strangers_, peer.id);
   peer.state = State::kDown;
   if (peer.wants_write) --writers_waiting_;
   if (peer.in_stream) --streams_;

@@ -12,8 +12,8 @@
 
 namespace cistern {
 
-inline constexpr size_t kUnauthenticatedPeersMax =
-    64;                                     // Accepted, HELLO not yet in: more are closed at once.
+// Accepted, HELLO not yet in. One more takes the place of the oldest that has nothing to say.
+inline constexpr size_t kUnauthenticatedPeersMax = 64;
 inline constexpr size_t kListenersMax = 8;  // Per transport.
 inline constexpr Nanos kStalledSendMax =
     30 * kSecond;  // A peer that takes no byte of what waits for so long is closed.
