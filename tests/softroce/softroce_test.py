@@ -2,8 +2,8 @@
 """softroce_test.py BIN TESTS ['PART ...']: real verbs without a NIC. Boots the machine of vm.py with the programs of BIN and TESTS, and
 runs guest.sh. Parts are suite, fabric, limits, cluster (all four by default) and own, the transport's own tests, which take a minute more."""
 
+import os
 import pathlib
-import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -24,7 +24,7 @@ def main():
     for path in [*files, trace, script]:
         command += ["--file", str(path)]
     command += ["--", f"BIN={binaries} TESTS={tests} TRACE={trace} PARTS='{parts}' sh {script}"]
-    return subprocess.run(command, check=False).returncode
+    os.execv(command[0], command)  # Whoever ends this test ends the machine.
 
 
 if __name__ == "__main__":

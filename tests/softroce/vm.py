@@ -8,13 +8,16 @@ The kernel's package is downloaded once (70 MB, into --cache), unpacked, never i
 the libraries they need. The guest is 10.77.0.1 on rxe0; the command's exit status is ours, 77 when the machine cannot be made here."""
 
 import argparse
+import ctypes
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 
 SKIPPED = 77  # What ctest takes for "not run".
 PROGRAMS = ("qemu-system-x86_64", "busybox", "cpio", "zstd", "modprobe", "depmod", "ldd", "strip")
@@ -141,6 +144,21 @@ class Root:
         pathlib.Path(target).write_bytes(archive)
 
 
+PR_SET_PDEATHSIG = 1
+
+
+def spawn(command, **options):
+    """A process that ends when this one does, also by SIGKILL: nobody else knows of it."""
+    parent = os.getpid()
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+    def die_with_parent():
+        if prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0 or os.getppid() != parent:
+            os._exit(127)
+
+    return subprocess.Popen(command, preexec_fn=die_with_parent, **options)
+
+
 def boot(options, kernel_folder, version, initrd):
     """Runs the machine, passing its console on; the guest command's status."""
     command = [find("qemu-system-x86_64"), "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", str(options.memory),
@@ -148,13 +166,18 @@ def boot(options, kernel_folder, version, initrd):
                "-kernel", str(kernel_folder / "boot" / f"vmlinuz-{version}"), "-initrd", initrd,
                "-append", "console=ttyS0 no_timer_check quiet loglevel=4 panic=-1 mitigations=off"]
     status = None
-    with subprocess.Popen(["timeout", str(options.seconds), *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-                          errors="replace") as machine:
-        for line in machine.stdout:
-            line = re.sub(r"\x1b\[\??[0-9;]*[a-zA-Z]|\x1bc|\r", "", line).rstrip("\n")
-            print(line, flush=True)
-            if found := re.fullmatch(r"VM_STATUS=(\d+)", line):
-                status = int(found.group(1))
+    with spawn(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, errors="replace") as machine:
+        late = threading.Timer(options.seconds, machine.kill)
+        late.start()
+        try:
+            for line in machine.stdout:
+                line = re.sub(r"\x1b\[\??[0-9;]*[a-zA-Z]|\x1bc|\r", "", line).rstrip("\n")
+                print(line, flush=True)
+                if found := re.fullmatch(r"VM_STATUS=(\d+)", line):
+                    status = int(found.group(1))
+        finally:
+            late.cancel()
+            machine.kill()
     if status is None:
         print(f"softroce: the guest did not end within {options.seconds} s, or died", file=sys.stderr)
         return 1
@@ -170,6 +193,7 @@ def main():
     parser.add_argument("--cache", type=pathlib.Path, default=pathlib.Path(cache) / "cistern-softroce")
     parser.add_argument("command")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # So that the machine's files go, too.
     missing = [name for name in PROGRAMS + TOOLS if find(name) is None]
     if missing:
         skip(f"{', '.join(missing)} not installed; deploy/install_deps.sh --with-vm installs them")
