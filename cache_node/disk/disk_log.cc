@@ -201,6 +201,10 @@ void DiskLog::Used(const BlockHash& hash, PartCoord coord) {
 void DiskLog::Forget(const BlockHash& hash, PartCoord coord, const DiskEntry& place, Why why) {
   counters_.corrupt_headers += why == Why::kHeader;
   counters_.corrupt_payloads += why == Why::kPayload;
+  SayDamage(place.extent, place.page * kPageBytes,
+            why == Why::kHeader    ? "header of a record that was asked for"
+            : why == Why::kPayload ? "payload of a record that was asked for"
+                                   : "a record that was asked for cannot be read");
   const DiskEntry* entry = index_.Find(hash, coord);
   if (entry == nullptr || entry->extent != place.extent || entry->data_at != place.data_at) return;
   EraseEntry(hash, coord, *entry);

@@ -35,6 +35,8 @@ inline constexpr Nanos kDegradedRetryMax = 30 * kSecond;
 inline constexpr Nanos kMaintainEvery = 2 * kMillisecond;
 inline constexpr uint32_t kLifeStep = 16;  // A start goes on so far behind the last life it saw.
 inline constexpr size_t kCoordsSeenMax = 65536;
+inline constexpr uint32_t kDamageLinesMax = 16;  // In kDamageLinesEvery; what is more is told as a number.
+inline constexpr Nanos kDamageLinesEvery = 60 * kSecond;
 
 struct DiskLogOptions {
   uint64_t capacity_bytes = 0;  // At least kExtentsMin extents.
@@ -148,6 +150,9 @@ class DiskLog {
   void Say(bool warn, const std::string& line) const {
     if (options_.log) options_.log(warn, line);
   }
+  // Damage at one place: where, what, and what to do, kDamageLinesMax lines at a time. disk_log_recover.cc.
+  void SayDamage(FileId file, uint32_t offset, std::string_view what);
+  void SayDamageLeftOut(Nanos now);
 
   // disk_log_append.cc
   bool HasDropsWaiting() const { return !drops_waiting_.empty() || drop_all_waiting_; }
@@ -247,6 +252,9 @@ class DiskLog {
   uint64_t leave_after_ = 0;  // The writer's `ended` at which all copies are on disk.
   uint32_t creating_ = 0;
   Nanos maintain_at_ = 0;
+  Nanos damage_until_ = 0;  // Of the time that damage_lines_ counts.
+  uint32_t damage_lines_ = 0;
+  uint64_t damage_left_out_ = 0;
   Nanos create_blocked_until_ = 0;
 
   bool stopping_ = false;

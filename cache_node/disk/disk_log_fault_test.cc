@@ -1,9 +1,11 @@
 // What the disk log makes of a disk that fails in one place, of drops, of clocks that jump, of used memory.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cerrno>
 
+#include "absl/strings/str_cat.h"
 #include "cache_node/disk/log_world.h"
 
 namespace cistern {
@@ -121,6 +123,37 @@ TEST(DiskLogFaults, ASlowDiskLetsTheShardSleep) {
   world.disk->faults.delay = 0;
   world.Settle();
   EXPECT_EQ(world.log->counters().durable_parts, kWritesInFlightMax + 2);
+}
+
+// Damage is told by place, with what to do next, and a disk full of it does not fill the log.
+TEST(DiskLogFaults, F37_DamageIsToldAFewLinesAtATime) {
+  LogWorld world(kSeed, 4);
+  world.Open();
+  constexpr uint64_t kParts = 40;
+  for (uint64_t i = 0; i < kParts; ++i) world.Put(i, kPart);
+  world.Settle();
+  world.Close();
+  const uint64_t record = kPageBytes + RoundUpTo(kPart, kPageBytes);
+  const std::byte ones{0xff};
+  for (uint64_t i = 0; i + 1 < kParts; ++i)  // The last one stays: what is behind it would be a torn tail.
+    MemoryFiles::Set(world.files->files[0], kPageBytes + i * record + kPageBytes + 100, &ones, 1);
+  world.warnings.clear();
+  world.Open();
+  world.Settle();
+  EXPECT_EQ(world.log->counters().corrupt_payloads, kParts - 1);
+  ASSERT_EQ(world.warnings.size(), kDamageLinesMax);
+  EXPECT_THAT(world.warnings[1],
+              testing::AllOf(testing::HasSubstr(absl::StrCat("extent 0 at ", kPageBytes + record)),
+                             testing::HasSubstr("payload"), testing::HasSubstr("cistern fsck")));
+  world.clock.Advance(kDamageLinesEvery);
+  world.Turn();
+  ASSERT_EQ(world.warnings.size(), kDamageLinesMax + 1);
+  EXPECT_THAT(world.warnings.back(), testing::HasSubstr(absl::StrCat(kParts - 1 - kDamageLinesMax, " more")));
+  // And what a reader finds later.
+  const DiskEntry place = *world.log->Find(world.Block(kParts - 1).hash, {});
+  world.log->Forget(world.Block(kParts - 1).hash, {}, place, DiskLog::Why::kHeader);
+  EXPECT_THAT(world.warnings.back(),
+              testing::HasSubstr(absl::StrCat("at ", kPageBytes + (kParts - 1) * record)));
 }
 
 // A machine that slept, or a clock set by hand: deadlines pass at once, and that is all.

@@ -25,6 +25,7 @@ void DiskLog::MaintainStep() {
   const Nanos now = clock_.Now();
   if (now < maintain_at_) return;
   maintain_at_ = now + kMaintainEvery;
+  SayDamageLeftOut(now);
   table_.Recount();
   CreateExtents();
   if (job_ == Job::kLeaving) {
@@ -138,6 +139,7 @@ void DiskLog::StartReclaim(FileId victim) {
       if (entries.ok()) return PlanCopies(*std::move(entries));
     }
     ++counters_.corrupt_footers;
+    SayDamage(job_file_, kExtentBytes - bytes, "footer, of an extent that makes room");
     EraseExtent(job_file_);  // Nobody can say what is wanted of it.
   });
 }
@@ -250,6 +252,7 @@ bool DiskLog::BeginCarrying() {
     if (block && !IsAt(entry, job_file_, place)) continue;
     if (!good) {
       ++counters_.corrupt_headers;
+      SayDamage(job_file_, copy.page * kPageBytes, "header of a record that was to be kept");
       if (block) EraseEntry(place.block.hash, place.coord, *entry);
       continue;
     }
@@ -291,6 +294,7 @@ bool DiskLog::CarryOn(uint64_t& budget) {
           return one.coord == carried_->parts[i].coord;
         });
         ++counters_.corrupt_payloads;
+        SayDamage(job_file_, place->page * kPageBytes, "payload of a record that was to be kept");
         const DiskEntry* entry = index_.Find(place->block.hash, place->coord);
         if (place->kind == RecordKind::kBlock && IsAt(entry, job_file_, *place))
           EraseEntry(place->block.hash, place->coord, *entry);

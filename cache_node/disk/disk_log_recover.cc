@@ -83,15 +83,41 @@ void DiskLog::MarkUnreadable(FileId file, const absl::Status& why) {
                          "; its parts are misses, and it is left as it is"));
 }
 
+void DiskLog::SayDamage(FileId file, uint32_t offset, std::string_view what) {
+  const Nanos now = clock_.Now();
+  SayDamageLeftOut(now);
+  if (now >= damage_until_) {
+    damage_until_ = now + kDamageLinesEvery;
+    damage_lines_ = 0;
+  }
+  if (damage_lines_ >= kDamageLinesMax) {
+    ++damage_left_out_;
+    return;
+  }
+  ++damage_lines_;
+  Say(true, absl::StrCat("nvme extent ", file, " at ", offset, " is damaged: ", std::string(what),
+                         "; what it held is a miss; `cistern fsck` of the data folder names every place"));
+}
+
+void DiskLog::SayDamageLeftOut(Nanos now) {
+  if (damage_left_out_ == 0 || now < damage_until_) return;
+  Say(true, absl::StrCat("nvme: ", damage_left_out_,
+                         " more places are damaged; `cistern fsck` of the data folder names every place"));
+  damage_left_out_ = 0;
+}
+
 void DiskLog::CountFindings(FileId file, const std::vector<ScanFinding>& findings) {
   for (const ScanFinding& finding : findings) {
     counters_.corrupt_headers += finding.kind == "extent_header" || finding.kind == "record";
     counters_.corrupt_footers += finding.kind == "footer";
     counters_.corrupt_payloads += finding.kind == "payload";
     counters_.torn_tails += finding.kind == "torn_tail";
-    Say(finding.kind != "torn_tail",
-        absl::StrCat("nvme extent ", file, " at ", finding.offset, ": ", finding.kind, ": ", finding.what));
+    if (finding.kind != "torn_tail")
+      SayDamage(file, finding.offset, absl::StrCat(finding.kind, ": ", finding.what));
   }
+  if (!findings.empty() && findings.back().kind == "torn_tail")
+    Say(false,
+        absl::StrCat("nvme extent ", file, " at ", findings.back().offset, ": a torn tail is cut off"));
 }
 
 // One piece of a start's work: a footer, or about a megabyte of records.
@@ -146,8 +172,7 @@ void DiskLog::TakeScanned(FileId file, ExtentScan& scan) {
       ApplyDrop(entry, extent.use, payload);
     } else {
       ++counters_.corrupt_payloads;
-      Say(true,
-          absl::StrCat("nvme extent ", file, ": a record of drops is damaged; what it dropped may be back"));
+      SayDamage(file, entry.page * kPageBytes, "a record of drops, and what it dropped may be back");
     }
   }
   // Deepest parts were written first; the last of a key counts.
