@@ -10,7 +10,7 @@ namespace cistern {
 namespace {
 
 constexpr uint64_t kGhostsMin = 65536;  // Fewer do not span a person's thinking time in a small pool.
-constexpr uint64_t kGhostsPerEntry = 2;
+constexpr uint64_t kGhostsPerEntry = 1;
 constexpr uint32_t kTrackedBlocks = 8;  // Of a run under watch, evenly spaced.
 constexpr uint64_t kRememberedMask =
     7;                        // Of what was neither watched nor an end, one in eight becomes a ghost.

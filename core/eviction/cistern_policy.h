@@ -24,7 +24,7 @@ namespace cistern {
 // and the blocks of watched runs, so that think times longer than an entry's stay are learned. Of many runs
 // only a sample is watched: learning is bounded whatever the pool's size, and waits for kLearnPending returns
 // or kRequestsAnUpdate requests, away from the touch. Owned by a pool of slots. One thread. 16 bytes an
-// entry, 4 a leaf, 8 a ghost (two an entry, at least 65,536), 0.3 MB of tables and at most 2.6 MB of watches.
+// entry, 4 a leaf, 8 a ghost (one an entry, at least 65,536), 0.3 MB of tables and at most 0.7 MB of watches.
 class CisternPolicy final : public EvictionPolicy {
  public:
   explicit CisternPolicy(uint32_t capacity_entries);

@@ -1,6 +1,6 @@
 #include "core/eviction/ghost_table.h"
 
-#include <bit>
+#include <algorithm>
 #include <memory>
 
 #include "core/check.h"
@@ -8,9 +8,9 @@
 namespace cistern {
 
 GhostTable::GhostTable(uint64_t ghosts) {
-  const uint64_t lines = std::bit_floor(ghosts < kWays ? uint64_t{1} : ghosts / kWays);
-  CISTERN_CHECK(lines <= uint64_t{1} << 32);
-  mask_ = lines - 1;
+  const uint64_t lines = std::max<uint64_t>(ghosts / kWays, 1);
+  CISTERN_CHECK(lines <= UINT32_MAX);
+  line_count_ = static_cast<uint32_t>(lines);
   // Zeroed by the system page by page, as ghosts come.
   size_t bytes = (lines + 1) * sizeof(Line);
   void* first = std::calloc(lines + 1, sizeof(Line));

@@ -8,20 +8,19 @@
 
 namespace cistern {
 
-// Neighbours of every entry, for intrusive lists that share one table: an entry is in one list at a time.
-// Owned by a policy; grows to the highest id seen and never allocates below that.
+// Neighbours of every entry, for one intrusive list. Owned by a policy; grows to the highest id seen and
+// never allocates below that.
 class LinkTable {
  public:
+  static constexpr EntryId kNotLinked = kNoEntry - 1;  // Above kPolicyEntriesMax.
   struct Links {
-    EntryId newer = kNoEntry;
+    EntryId newer = kNotLinked;
     EntryId older = kNoEntry;
-    uint8_t list = 0;  // Which list holds it; 0 is none.
   };
   explicit LinkTable(uint32_t capacity) { links_.reserve(capacity); }
 
   uint64_t memory_bytes() const { return links_.size() * sizeof(Links); }
-  bool IsLinked(EntryId id) const { return id < links_.size() && links_[id].list != 0; }
-  uint8_t ListOf(EntryId id) const { return id < links_.size() ? links_[id].list : 0; }
+  bool IsLinked(EntryId id) const { return id < links_.size() && links_[id].newer != kNotLinked; }
   Links& At(EntryId id) { return links_[id]; }
   const Links& At(EntryId id) const { return links_[id]; }
   void Cover(EntryId id) {
@@ -32,19 +31,17 @@ class LinkTable {
   std::vector<Links> links_;
 };
 
-// A queue of entries, newest to oldest. `tag` names it in the table; not 0.
+// A queue of entries, newest to oldest.
 class LinkList {
  public:
-  explicit LinkList(uint8_t tag) : tag_(tag) {}
-
   EntryId oldest() const { return oldest_; }
   uint32_t size() const { return size_; }
 
   void PushNewest(LinkTable& table, EntryId id) {
     table.Cover(id);
     LinkTable::Links& links = table.At(id);
-    CISTERN_CHECK(links.list == 0);
-    links = {.newer = kNoEntry, .older = newest_, .list = tag_};
+    CISTERN_CHECK(links.newer == LinkTable::kNotLinked);
+    links = {.newer = kNoEntry, .older = newest_};
     if (newest_ != kNoEntry) table.At(newest_).newer = id;
     newest_ = id;
     if (oldest_ == kNoEntry) oldest_ = id;
@@ -52,7 +49,7 @@ class LinkList {
   }
   void Remove(LinkTable& table, EntryId id) {
     LinkTable::Links& links = table.At(id);
-    CISTERN_CHECK(links.list == tag_);
+    CISTERN_CHECK(links.newer != LinkTable::kNotLinked);
     (links.newer == kNoEntry ? newest_ : table.At(links.newer).older) = links.older;
     (links.older == kNoEntry ? oldest_ : table.At(links.older).newer) = links.newer;
     links = {};
@@ -63,7 +60,6 @@ class LinkList {
   EntryId newest_ = kNoEntry;
   EntryId oldest_ = kNoEntry;
   uint32_t size_ = 0;
-  uint8_t tag_;
 };
 
 }  // namespace cistern

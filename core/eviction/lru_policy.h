@@ -6,7 +6,7 @@
 namespace cistern {
 
 // Least recently used. The order contract of EvictionPolicy keeps chains whole: a parent is always newer than
-// its children, so it goes after them. 12 bytes an entry.
+// its children, so it goes after them. 8 bytes an entry.
 class LruPolicy final : public EvictionPolicy {
  public:
   explicit LruPolicy(uint32_t capacity_entries) : links_(capacity_entries) {}
@@ -22,7 +22,7 @@ class LruPolicy final : public EvictionPolicy {
 
  private:
   LinkTable links_;
-  LinkList order_{1};
+  LinkList order_;
 };
 
 }  // namespace cistern

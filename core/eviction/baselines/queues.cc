@@ -104,7 +104,7 @@ class S3Fifo final : public TraceCache {
   std::vector<State> state_;
   std::deque<uint32_t> small_, main_;
   LinkTable links_;
-  LinkList ghosts_{1};
+  LinkList ghosts_;
 };
 
 class SecondSighting final : public TraceCache {
@@ -127,7 +127,7 @@ class SecondSighting final : public TraceCache {
  private:
   const uint32_t capacity_;
   LinkTable links_;
-  LinkList order_{1};
+  LinkList order_;
   std::vector<bool> was_seen_;
 };
 
