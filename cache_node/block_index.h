@@ -1,10 +1,10 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <vector>
 
 #include "absl/types/span.h"
+#include "cache_node/cell_table.h"
+#include "cache_node/part_mixer.h"
 #include "cache_node/slab_pool.h"
 #include "cache_node/slot_record.h"
 #include "core/ids.h"
@@ -19,46 +19,44 @@ struct Probe {
   const BlockHash* hash = nullptr;
   uint32_t coord = 0;     // PartCoord::Packed
   SlotId slot = kNoSlot;  // Answer.
-  uint64_t key = 0;       // Scratch.
+  uint32_t key = 0;       // Scratch.
 };
 
-// Finds the slot of a part by (hash, coord). Open addressing over 8-byte cells (32 tag bits and a slot); the
-// rest of an entry stands in the slot's record and trailer. Erasing shifts back, so there are no tombstones.
-// Owner: RamTier. Thread: the shard's. Allocates only when it doubles.
+// Finds the slot of a part by (hash, coord). Cells of 8 bytes (32 bits of key and a slot), 9 to 10 bytes a
+// part; the rest of an entry stands in the slot's record and trailer. Owner: RamTier. Thread: the shard's.
+// Allocates only when it grows.
 class BlockIndex {
  public:
-  // Keys are mixed under a secret of this process, so that no writer can aim at one chain of cells.
-  BlockIndex(SlabPool& pool, Random& random);
+  BlockIndex(SlabPool& pool, Random& random) : pool_(pool), mix_(random) {}
 
   // Answers up to kProbeBatchMax questions; their cache misses overlap. Equal 256-bit hash and coord, nothing
   // less.
   void FindBatch(absl::Span<Probe> probes);
   SlotId Find(const BlockHash& hash, uint32_t coord);
 
-  // The slot's trailer holds hash and coord already, and no entry has the same. Sets record.key_upper.
+  // The slot's trailer holds hash and coord already, and no entry has the same. Sets record.key.
   void Insert(SlotId slot);
   // The slot is in the index.
   void Erase(SlotId slot);
 
-  size_t size() const { return size_; }
-  uint64_t metadata_bytes() const { return cells_.size() * sizeof(uint64_t); }
+  size_t size() const { return cells_.size(); }
+  uint64_t metadata_bytes() const { return cells_.memory_bytes(); }
 
  private:
-  // A key's upper half says where its cell belongs (its top bits), its lower half is the cell's tag.
-  static constexpr uint32_t kBitsMin = 8;
-  static constexpr uint64_t kEmpty = UINT64_MAX;
-  uint64_t Key(const BlockHash& hash, uint32_t coord) const;
-  size_t Home(uint32_t upper) const { return upper >> shift_; }
+  struct Cell {
+    SlotId slot = kNoSlot;
+    uint32_t key = UINT32_MAX;
+    uint64_t Order() const { return uint64_t{key} << 32 | slot; }
+  };
+  uint32_t Key(const BlockHash& hash, uint32_t coord) const {
+    return static_cast<uint32_t>(mix_(hash, coord) >> 32);
+  }
+  bool HasKey(const Cell& cell, uint32_t key) const { return cell.key == key && cell.slot != kNoSlot; }
   bool Matches(SlotId slot, const BlockHash& hash, uint32_t coord) const;
-  void Place(uint32_t upper, uint64_t cell);
-  void Grow();
 
   SlabPool& pool_;
-  std::array<uint64_t, 4> secret_;
-  uint32_t shift_ = 32 - kBitsMin;
-  size_t mask_ = 0;
-  size_t size_ = 0;
-  std::vector<uint64_t> cells_;
+  const PartMixer mix_;
+  CellTable<Cell> cells_;
 };
 
 }  // namespace cistern

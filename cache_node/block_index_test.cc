@@ -113,7 +113,7 @@ TEST(BlockIndex, ErasingLeavesNoTombstones) {
     for (const SlotId slot : slots) w.Remove(slot);
     slots.clear();
   }
-  EXPECT_LE(w.index->metadata_bytes(), 256 * sizeof(uint64_t)) << "36,000 inserts of at most 180 at a time";
+  EXPECT_LE(w.index->metadata_bytes(), 320 * sizeof(uint64_t)) << "36,000 inserts of at most 180 at a time";
 }
 
 TEST(BlockIndex, AFlippedBitInTheArenaNeitherHitsNorStrandsTheEntry) {

@@ -144,12 +144,13 @@ void HbmTier::PumpUp() {
 bool HbmTier::FinishUp(const Copy& copy, uint32_t crc) {
   const SlotRecord& record = ram_->record(copy.ram);
   if (record.state() != SlotState::kVisible) return false;  // Dropped meanwhile (F04).
-  if (crc != record.crc) {
+  const SlotTrailer& trailer = ram_->trailer(copy.ram);
+  if (crc != trailer.crc) {
     ++counters_.corrupt_parts;
     return false;
   }
-  const PartResult published = tier_->Publish(copy.hbm, KeyOf(ram_->trailer(copy.ram)),
-                                              ram_->LayoutOf(copy.ram), record.length, record.crc, 0, Tick());
+  const PartResult published = tier_->Publish(copy.hbm, KeyOf(trailer), ram_->LayoutOf(copy.ram),
+                                              record.length, trailer.crc, 0, Tick());
   if (published != PartResult::kOk) return true;  // It has freed the slot.
   CopyRetention(*ram_, copy.ram, *tier_, copy.hbm);
   ++counters_.promoted_parts;
@@ -196,16 +197,17 @@ void HbmTier::PumpDown() {
 
 SlotId HbmTier::FinishDown(const Copy& copy, uint32_t crc) {
   const SlotRecord& record = tier_->record(copy.hbm);
-  if (crc != record.crc) {
+  const SlotTrailer& trailer = tier_->trailer(copy.hbm);
+  if (crc != trailer.crc) {
     ++counters_.corrupt_parts;
     ram_->Abandon(copy.ram);
     if (record.state() == SlotState::kVisible) tier_->Drop(copy.hbm);
     return kNoSlot;
   }
   if (record.state() != SlotState::kVisible) return ram_->Abandon(copy.ram), kNoSlot;  // Dropped (F04).
-  const PartKey key = KeyOf(tier_->trailer(copy.hbm));
+  const PartKey key = KeyOf(trailer);
   const PartResult published =
-      ram_->Publish(copy.ram, key, tier_->LayoutOf(copy.hbm), record.length, record.crc, 0, Tick());
+      ram_->Publish(copy.ram, key, tier_->LayoutOf(copy.hbm), record.length, trailer.crc, 0, Tick());
   if (published != PartResult::kOk) return ram_->Find(key.block.hash, key.coord);
   CopyRetention(*tier_, copy.hbm, *ram_, copy.ram);
   ++counters_.staged_parts;
@@ -221,7 +223,8 @@ void HbmTier::EndWant(uint64_t id, SlotId ram_slot) {
 // The device makes room: the last chance for a part that neither RAM nor the disk has.
 void HbmTier::Demote(SlotId slot) {
   const SlotRecord& record = tier_->record(slot);
-  const PartKey key = KeyOf(tier_->trailer(slot));
+  const SlotTrailer& trailer = tier_->trailer(slot);
+  const PartKey key = KeyOf(trailer);
   const LayoutId& layout = tier_->LayoutOf(slot);
   if (tier_->IsExpired(record) || ram_->Find(key.block.hash, key.coord) != kNoSlot) return;
   if (disk_ != nullptr && disk_->Judge(key.block, key.coord, layout, record.length) == PartResult::kOk)
@@ -234,11 +237,11 @@ void HbmTier::Demote(SlotId slot) {
     return;
   }
   const bool read = device_->ReadNow(tier_->Offset(slot), ram_->data(ram), record.length);
-  const bool whole = read && Crc32c(ram_->data(ram), record.length) == record.crc;
+  const bool whole = read && Crc32c(ram_->data(ram), record.length) == trailer.crc;
   counters_.device_errors += !read;
   counters_.corrupt_parts += read && !whole;
   if (!whole) return ram_->Abandon(ram);
-  if (ram_->Publish(ram, key, layout, record.length, record.crc, 0, Tick()) != PartResult::kOk) return;
+  if (ram_->Publish(ram, key, layout, record.length, trailer.crc, 0, Tick()) != PartResult::kOk) return;
   CopyRetention(*tier_, slot, *ram_, ram);
   ++counters_.demoted_parts;
 }

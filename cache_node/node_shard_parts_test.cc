@@ -81,9 +81,9 @@ TEST_F(PlansInParts, DamageInALaterPartIsAMissThere) {
   const DiskEntry* place = world->shard->disk()->log().Find(chain.blocks[20].hash, {});
   ASSERT_NE(place, nullptr);
   std::byte byte{};
-  MemoryFiles::Get(files->files[0], place->data_at + 9, &byte, 1);
+  MemoryFiles::Get(files->files[0], place->data_at() + 9, &byte, 1);
   byte ^= std::byte{1};
-  MemoryFiles::Set(files->files[0], place->data_at + 9, &byte, 1);
+  MemoryFiles::Set(files->files[0], place->data_at() + 9, &byte, 1);
   uint32_t have = 0;
   for (bool more = true; more;) {
     const Answer next = Ask(chain, have, kFlagInParts);

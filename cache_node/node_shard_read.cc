@@ -111,7 +111,7 @@ void NodeShard::Describe(SlotId slot, PartDescriptor& out) const {
   out.result = PartResult::kOk;
   out.region = 0;
   out.length = record.length;
-  out.crc = record.crc;
+  out.crc = trailer.crc;
   out.offset = ram_.Offset(slot);
   out.trailer_offset = ram_.TrailerOffset(slot);
   out.generation = trailer.generation;

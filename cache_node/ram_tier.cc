@@ -273,7 +273,6 @@ PartResult RamTier::Publish(SlotId slot, const PartKey& key, const LayoutId& lay
   }
   SlotRecord& record = pool_.record(slot);
   record.tail = tail.parts != 0 ? 1 : 0;
-  record.crc = crc;
   record.length = length & kLengthMask;
   record.layout = layout_index & 0xfff;
   record.set_state(SlotState::kVisible);

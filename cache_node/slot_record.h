@@ -19,12 +19,11 @@ enum class SlotState : uint8_t {
   kDoomed = 3,   // Left the index while leased; freed with the last lease.
 };
 
-// What a node keeps in its own memory for each slot. Hash, fingerprint, coordinate and generation stand in
-// the slot's trailer (SlotTrailer), which nobody but the node can write; together they are the block index's
-// entry.
+// What a node keeps in its own memory for each slot. Hash, fingerprint, coordinate, checksum and generation
+// stand in the slot's trailer (SlotTrailer), which nobody but the node can write; together they are the block
+// index's entry.
 struct SlotRecord {
-  uint32_t key_upper = 0;    // Of the index: upper half of a keyed mix of (hash, coord).
-  uint32_t crc = 0;          // Of the bytes as they were checked at the put.
+  uint32_t key = 0;          // Of the index: of a keyed mix of (hash, coord).
   uint32_t length : 23 = 0;  // Part bytes.
   uint32_t holder : 9 = 0;   // HolderId.
   uint32_t tick = 0;         // Coarse time of the last use (RamTier).
@@ -37,12 +36,12 @@ struct SlotRecord {
 
   SlotState state() const { return static_cast<SlotState>(state_bits); }
   void set_state(SlotState state) { state_bits = static_cast<uint16_t>(state) & 3; }
-  // While free, `crc` links to the next free slot of the slab.
-  uint32_t next_free() const { return crc; }
-  void set_next_free(uint32_t index) { crc = index; }
+  // While free, `key` links to the next free slot of the slab.
+  uint32_t next_free() const { return key; }
+  void set_next_free(uint32_t index) { key = index; }
 };
 inline constexpr uint32_t kLengthMask = (1u << 23) - 1;
 inline constexpr uint32_t kHolderMask = (1u << 9) - 1;
-static_assert(sizeof(SlotRecord) == 24);
+static_assert(sizeof(SlotRecord) == 20);
 
 }  // namespace cistern

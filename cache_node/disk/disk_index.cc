@@ -2,48 +2,39 @@
 
 #include <algorithm>
 
-#include "core/bytes.h"
 #include "core/check.h"
 
 namespace cistern {
-namespace {
 
-// 64 x 64 -> 128 bits, folded.
-uint64_t Fold(uint64_t a, uint64_t b) {
-  const unsigned __int128 product = static_cast<unsigned __int128>(a) * b;
-  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
-}
-
-}  // namespace
-
-DiskIndex::DiskIndex(Random& random) {
-  for (uint64_t& word : secret_) word = random.Next() | 1;
-}
-
-uint64_t DiskIndex::Key(const BlockHash& hash, PartCoord coord) const {
-  const uint8_t* bytes = hash.bytes.data();
-  const uint64_t low = Fold(LoadLe<uint64_t>(bytes) ^ secret_[0], LoadLe<uint64_t>(bytes + 8) ^ secret_[1]);
-  const uint64_t high =
-      Fold(LoadLe<uint64_t>(bytes + 16) ^ secret_[2], LoadLe<uint64_t>(bytes + 24) ^ secret_[3]);
-  return Fold(low ^ coord.Packed(), high ^ secret_[1]);
+uint64_t DiskIndex::Order(const BlockHash& hash, PartCoord coord) const {
+  constexpr uint64_t kKeyStep = 1u << 16;
+  const uint64_t order = mix_(hash, coord.Packed()) / kKeyStep * kKeyStep;
+  return std::min(order, DiskEntry{}.Order() - kKeyStep);
 }
 
 DiskEntry* DiskIndex::Find(const BlockHash& hash, PartCoord coord) {
-  const auto it = entries_.find(Key(hash, coord));
-  return it == entries_.end() ? nullptr : &it->second;
+  const uint64_t order = Order(hash, coord);
+  DiskEntry& entry = cells_[cells_.At(order)];
+  return entry.Order() == order ? &entry : nullptr;
 }
 
-const DiskEntry* DiskIndex::Find(const BlockHash& hash, PartCoord coord) const {
-  const auto it = entries_.find(Key(hash, coord));
-  return it == entries_.end() ? nullptr : &it->second;
-}
-
-void DiskIndex::Insert(const BlockHash& hash, PartCoord coord, const DiskEntry& entry) {
-  entries_.insert_or_assign(Key(hash, coord), entry);
+void DiskIndex::Insert(const BlockHash& hash, PartCoord coord, DiskEntry entry) {
+  const uint64_t order = Order(hash, coord);
+  entry.key_high = static_cast<uint32_t>(order >> 32);
+  entry.key_low = static_cast<uint16_t>(order >> 16);
+  DiskEntry& there = cells_[cells_.At(order)];
+  if (there.Order() == order) {
+    there = entry;
+  } else {
+    cells_.Insert(entry);
+  }
 }
 
 void DiskIndex::Erase(const BlockHash& hash, PartCoord coord) {
-  CISTERN_CHECK(entries_.erase(Key(hash, coord)) == 1);
+  const uint64_t order = Order(hash, coord);
+  const size_t at = cells_.At(order);
+  CISTERN_CHECK(cells_[at].Order() == order);
+  cells_.Erase(at);
 }
 
 uint16_t DiskIndex::LayoutNumber(const LayoutId& layout) {

@@ -133,7 +133,7 @@ void DiskLog::EraseExtent(FileId file) {
 }
 
 bool DiskLog::IsAt(const DiskEntry* entry, uint32_t extent, const FooterEntry& place) const {
-  return entry != nullptr && entry->extent == extent && entry->data_at == place.data_at;
+  return entry != nullptr && entry->IsAt(extent, place.data_at);
 }
 
 // --- writing
@@ -206,7 +206,7 @@ void DiskLog::Forget(const BlockHash& hash, PartCoord coord, const DiskEntry& pl
             : why == Why::kPayload ? "payload of a record that was asked for"
                                    : "a record that was asked for cannot be read");
   const DiskEntry* entry = index_.Find(hash, coord);
-  if (entry == nullptr || entry->extent != place.extent || entry->data_at != place.data_at) return;
+  if (entry == nullptr || !entry->IsAt(place)) return;
   EraseEntry(hash, coord, *entry);
 }
 

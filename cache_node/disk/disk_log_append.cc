@@ -72,13 +72,11 @@ void DiskLog::EnterParts(const RecordHeader& header) {
   const uint16_t layout = index_.LayoutNumber(header.layout);
   for (const RecordHeader::Part& part : header.parts) {
     DiskEntry entry;
-    entry.fingerprint = header.block.fingerprint;
-    entry.extent = header.extent;
-    entry.page = static_cast<uint16_t>(header.page);
-    entry.data_at = (header.page + 1) * kPageBytes + part.at;
-    entry.length = part.length;
-    entry.layout = layout;
-    entry.retention = header.retention;
+    entry.fingerprint = DiskEntry::Fold(header.block.fingerprint);
+    entry.SetPlace(header.extent, header.page, (header.page + 1) * kPageBytes + part.at);
+    entry.length = part.length & ((1u << 23) - 1);
+    entry.layout = layout & 0xfff;
+    entry.retention = header.retention & 7;
     SetEntry(header.block.hash, part.coord, entry, header.tail);
     counters_.appended_bytes += part.length;
   }

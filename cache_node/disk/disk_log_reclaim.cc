@@ -322,9 +322,7 @@ void DiskLog::Carried() {
     const DiskEntry* old = index_.Find(place.block.hash, place.coord);
     if (header.kind != RecordKind::kBlock || !IsAt(old, job_file_, place)) continue;
     DiskEntry entry = *old;
-    entry.extent = header.extent;
-    entry.page = static_cast<uint16_t>(header.page);
-    entry.data_at = (header.page + 1) * kPageBytes + part->at;
+    entry.SetPlace(header.extent, header.page, (header.page + 1) * kPageBytes + part->at);
     entry.uses = 0;
     SetEntry(header.block.hash, part->coord, entry, header.tail);
   }

@@ -212,10 +212,8 @@ void DiskLog::TakeEntry(FileId file, const ExtentUse& use, const FooterEntry& pl
   const uint16_t layout = index_.LayoutNumber(place.layout);
   if (layout == kDiskLayoutsMax) return;
   DiskEntry entry;
-  entry.fingerprint = place.block.fingerprint;
-  entry.extent = file;
-  entry.page = static_cast<uint16_t>(place.page);
-  entry.data_at = place.data_at;
+  entry.fingerprint = DiskEntry::Fold(place.block.fingerprint);
+  entry.SetPlace(file, place.page, place.data_at);
   entry.length = place.length;
   entry.layout = layout;
   entry.durable = true;

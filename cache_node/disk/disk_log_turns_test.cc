@@ -132,9 +132,9 @@ TEST_F(DiskLogTurns, F37_DamageCostsItsPartAlone) {
   world.Settle();
   const DiskEntry third = *world.log->Find(world.Block(7).hash, PartCoord::Unpack(2));
   std::byte byte{};
-  MemoryFiles::Get(world.files->files[third.extent], third.data_at + 4711, &byte, 1);
+  MemoryFiles::Get(world.files->files[third.extent], third.data_at() + 4711, &byte, 1);
   byte ^= std::byte{16};
-  MemoryFiles::Set(world.files->files[third.extent], third.data_at + 4711, &byte, 1);
+  MemoryFiles::Set(world.files->files[third.extent], third.data_at() + 4711, &byte, 1);
   UntilOneIsCarried(4);
   for (int i = 0; i < 2000 && InExtent(third.extent) > 0; ++i) world.Turn();
   EXPECT_EQ(InExtent(third.extent), 0u);

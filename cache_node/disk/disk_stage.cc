@@ -7,15 +7,6 @@
 #include "core/crc32c.h"
 
 namespace cistern {
-namespace {
-
-uint32_t BeginOf(const DiskEntry& place) { return uint32_t{place.page} * kPageBytes; }
-uint32_t EndOf(const DiskEntry& place) { return RoundUpTo(place.data_at + place.length, kPageBytes); }
-bool SamePlace(const DiskEntry& a, const DiskEntry& b) {
-  return a.extent == b.extent && a.data_at == b.data_at;
-}
-
-}  // namespace
 
 void DiskTier::Want(uint64_t group, const BlockKey& block, PartCoord coord, const LayoutId& layout,
                     uint32_t part_bytes) {
@@ -51,19 +42,19 @@ void DiskTier::QueueReads(std::vector<WantKey> wants) {
   std::sort(wants.begin(), wants.end(), [this](const WantKey& a, const WantKey& b) {
     const DiskEntry& x = wants_.find(a)->second.place;
     const DiskEntry& y = wants_.find(b)->second.place;
-    return x.extent != y.extent ? x.extent < y.extent : x.data_at < y.data_at;
+    return x.extent != y.extent ? x.extent < y.extent : x.data_at() < y.data_at();
   });
   ReadOp* last = nullptr;
   for (const WantKey& key : wants) {
     const DiskEntry& place = wants_.find(key)->second.place;
-    const bool joins = last != nullptr && last->extent == place.extent && BeginOf(place) <= last->end &&
-                       (EndOf(place) - last->begin <= kStageReadBytes || EndOf(place) <= last->end ||
-                        BeginOf(place) == last->begin);
+    const bool joins = last != nullptr && last->extent == place.extent && place.record_at() <= last->end &&
+                       (place.end() - last->begin <= kStageReadBytes || place.end() <= last->end ||
+                        place.record_at() == last->begin);
     if (!joins) {
-      reads_.push_back({.extent = place.extent, .begin = BeginOf(place), .end = EndOf(place), .parts = {}});
+      reads_.push_back({.extent = place.extent, .begin = place.record_at(), .end = place.end(), .parts = {}});
       last = &reads_.back();
     }
-    last->end = std::max(last->end, EndOf(place));
+    last->end = std::max(last->end, place.end());
     last->parts.push_back(key);
   }
 }
@@ -79,9 +70,9 @@ bool DiskTier::StillThere(ReadOp& op) {
       EndWant(key, kNoSlot);
       continue;
     }
-    const bool same = SamePlace(*now, want.place);
+    const bool same = now->IsAt(want.place);
     want.place = *now;
-    if (log_->Peek(now->extent, BeginOf(*now), EndOf(*now) - BeginOf(*now)) != nullptr) {
+    if (log_->Peek(now->extent, now->record_at(), now->end() - now->record_at()) != nullptr) {
       in_memory.push_back(key);
     } else {
       (same ? here : moved).push_back(key);
@@ -163,15 +154,15 @@ uint64_t DiskTier::LandOn(uint64_t bytes_max) {
 // Where the record of a part lies; null: nowhere any more, and its want has ended, or is read from the disk.
 const std::byte* DiskTier::RecordAt(const Landing& landing, const WantKey& key) {
   WantedPart& want = wants_.find(key)->second;
-  if (landing.buffer != nullptr) return landing.buffer + (BeginOf(want.place) - landing.op.begin);
+  if (landing.buffer != nullptr) return landing.buffer + (want.place.record_at() - landing.op.begin);
   // The log's memory is good for one turn only.
   const DiskEntry* now = log_->Find(key.hash, PartCoord::Unpack(key.coord));
   if (now == nullptr) {
     EndWant(key, kNoSlot);
     return nullptr;
   }
-  const std::byte* bytes = SamePlace(*now, want.place)
-                               ? log_->Peek(now->extent, BeginOf(*now), EndOf(*now) - BeginOf(*now))
+  const std::byte* bytes = now->IsAt(want.place)
+                               ? log_->Peek(now->extent, now->record_at(), now->end() - now->record_at())
                                : nullptr;
   if (bytes != nullptr) return bytes;
   want.place = *now;
@@ -188,7 +179,7 @@ bool DiskTier::Arrive(const WantKey& key, const std::byte* record, SlotId& slot)
   if (slot != kNoSlot) return false;                         // A writer was faster.
   if (log_->Find(key.hash, coord) == nullptr) return false;  // Dropped meanwhile (F04).
   const absl::StatusOr<RecordHeader> header = DecodeRecordHeader(record);
-  const uint32_t at = want.place.data_at - BeginOf(want.place) - kPageBytes;
+  const uint32_t at = want.place.at * kPartAlign;
   const RecordHeader::Part* part = nullptr;
   if (header.ok() && header->extent == want.place.extent && header->page == want.place.page &&
       header->use == log_->UseOf(want.place.extent) && header->block == want.block &&

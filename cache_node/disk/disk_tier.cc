@@ -56,7 +56,7 @@ PartResult DiskTier::Judge(const BlockKey& block, PartCoord coord, const LayoutI
                            uint32_t part_bytes) {
   const DiskEntry* entry = log_->Find(block.hash, coord);
   if (entry == nullptr) return PartResult::kMiss;
-  if (entry->fingerprint != block.fingerprint) {
+  if (entry->fingerprint != DiskEntry::Fold(block.fingerprint)) {
     ++counters_.collisions;
     return PartResult::kMiss;
   }
@@ -117,7 +117,7 @@ DiskTier::Record DiskTier::RecordOf(absl::Span<const SlotId> slots, uint32_t dep
   header.depth = depth;
   for (const SlotId slot : slots) {
     const SlotRecord& part = ram_->record(slot);
-    const PartCoord coord = PartCoord::Unpack(ram_->trailer(slot).coord);
+    const SlotTrailer& trailer = ram_->trailer(slot);
     const uint32_t at = RoundUpTo(header.PayloadBytes(), kPartAlign);
     const bool full = header.parts.size() == kPartsPerRecordMax || at + part.length > kRecordPayloadMax;
     const bool visible = part.state() == SlotState::kVisible;  // Else dropped while it waited.
@@ -131,7 +131,8 @@ DiskTier::Record DiskTier::RecordOf(absl::Span<const SlotId> slots, uint32_t dep
     if (IsStored(slot)) continue;
     header.retention = retention;
     if (record.first == kNoSlot) record.first = slot;
-    header.parts.push_back({.coord = coord, .at = at, .length = part.length, .crc = part.crc});
+    header.parts.push_back(
+        {.coord = PartCoord::Unpack(trailer.coord), .at = at, .length = part.length, .crc = trailer.crc});
     record.data.push_back(ram_->data(slot));
     record.bytes += part.length;
   }

@@ -147,12 +147,11 @@ class FileLogProbe final : public LogProbe {
     }
     if (entry == nullptr) return absl::FailedPreconditionError("nothing was written to read");
     read.open = true;
-    const uint32_t begin = uint32_t{entry->page} * kPageBytes;
-    log_->Read(entry->extent, begin, read.buffer,
-               RoundUpTo(entry->data_at + entry->length, kPageBytes) - begin, [&read](int error) {
-                 read.ended = true;
-                 read.error = error;
-               });
+    const uint32_t begin = entry->record_at();
+    log_->Read(entry->extent, begin, read.buffer, entry->end() - begin, [&read](int error) {
+      read.ended = true;
+      read.error = error;
+    });
     return absl::OkStatus();
   }
 

@@ -120,8 +120,8 @@ class LogWorld {
     const DiskEntry* found = log->Find(Block(number).hash, PartCoord::Unpack(part));
     if (found == nullptr) return Found::kMiss;
     const DiskEntry entry = *found;
-    const uint32_t begin = entry.page * kPageBytes;
-    const uint32_t bytes = RoundUpTo(entry.data_at + entry.length, kPageBytes) - begin;
+    const uint32_t begin = entry.record_at();
+    const uint32_t bytes = entry.end() - begin;
     const std::byte* at = log->Peek(entry.extent, begin, bytes);
     if (at == nullptr) {
       int error = -1;

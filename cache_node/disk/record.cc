@@ -259,8 +259,10 @@ absl::StatusOr<std::vector<FooterEntry>> DecodeFooterEntries(const FooterTrailer
     entry.depth = in.Take<uint32_t>();
     entry.tail = TailMark::Unpack(in.Take<uint32_t>());
     const uint64_t begin = uint64_t{entry.page} * kPageBytes;
+    const bool empty_part = static_cast<RecordKind>(kind) == RecordKind::kBlock && entry.length == 0;
     if (!IsKind(kind) || entry.page == 0 || entry.data_at < begin + kPageBytes ||
-        entry.length > kPartBytesMax || uint64_t{entry.data_at} + entry.length > trailer.data_end ||
+        entry.data_at % kPartAlign != 0 || empty_part || entry.length > kPartBytesMax ||
+        uint64_t{entry.data_at} + entry.length > trailer.data_end ||
         uint64_t{entry.data_at} + entry.length - begin > kRecordBytesMax) {
       return absl::DataLossError("footer entries: limits");
     }

@@ -1,0 +1,101 @@
+#include "cache_node/cell_table.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "core/random.h"
+
+namespace cistern {
+namespace {
+
+struct Cell {
+  uint64_t order = UINT64_MAX;
+  uint32_t value = 0;
+  uint64_t Order() const { return order; }
+};
+
+const Cell* Find(const CellTable<Cell>& table, uint64_t order) {
+  const Cell& cell = table[table.At(order)];
+  return cell.order == order ? &cell : nullptr;
+}
+
+TEST(CellTable, AgreesWithAMapWhileItsSizeSwings) {
+  constexpr uint64_t kSeed = 5;
+  SCOPED_TRACE(kSeed);
+  Random random(kSeed);
+  CellTable<Cell> table;
+  std::map<uint64_t, uint32_t> truth;
+  std::vector<uint64_t> known;
+  for (int i = 0; i < 3000; ++i) known.push_back(random.Next() - 1);
+  for (uint32_t step = 0; step < 200'000; ++step) {
+    const uint64_t order = known[random.Below(step % 50'000 < 30'000 ? known.size() : 60)];
+    const auto it = truth.find(order);
+    const Cell* found = Find(table, order);
+    ASSERT_EQ(found != nullptr, it != truth.end()) << "step " << step;
+    if (found == nullptr) {
+      truth[order] = step;
+      table.Insert({.order = order, .value = step});
+    } else {
+      ASSERT_EQ(found->value, it->second) << "step " << step;
+      truth.erase(it);
+      table.Erase(table.At(order));
+    }
+    ASSERT_EQ(table.size(), truth.size());
+  }
+}
+
+// All keys want the last place, or the same one: the table must take them, and grow where its end is too
+// short.
+TEST(CellTable, TakesKeysThatAllBelongInOnePlace) {
+  for (const uint64_t upper : {uint64_t{0}, uint64_t{0x80000000}, uint64_t{UINT32_MAX}}) {
+    SCOPED_TRACE(upper);
+    CellTable<Cell> table;
+    for (uint32_t i = 0; i < 500; ++i) {
+      const uint64_t order = upper << 32 | (i * 7 % 500);
+      ASSERT_EQ(Find(table, order), nullptr);
+      table.Insert({.order = order, .value = i});
+    }
+    for (uint32_t i = 0; i < 500; ++i) {
+      const Cell* found = Find(table, upper << 32 | (i * 7 % 500));
+      ASSERT_NE(found, nullptr);
+      ASSERT_EQ(found->value, i);
+    }
+    for (uint32_t i = 0; i < 500; i += 2) table.Erase(table.At(upper << 32 | i));
+    for (uint32_t i = 0; i < 500; ++i) ASSERT_EQ(Find(table, upper << 32 | i) != nullptr, i % 2 == 1) << i;
+  }
+}
+
+TEST(CellTable, ErasesWhatACallerChooses) {
+  Random random(6);
+  CellTable<Cell> table;
+  std::map<uint64_t, uint32_t> truth;
+  for (uint32_t i = 0; i < 20'000; ++i) {
+    const uint64_t order = random.Next() - 1;
+    truth[order] = i % 3;
+    table.Insert({.order = order, .value = i % 3});
+  }
+  size_t asked = 0;
+  table.EraseIf([&](const Cell& cell) {
+    ++asked;
+    return cell.value != 1;
+  });
+  EXPECT_EQ(asked, truth.size()) << "each is asked about once";
+  for (const auto& [order, value] : truth) ASSERT_EQ(Find(table, order) != nullptr, value == 1);
+  table.EraseIf([](const Cell&) { return true; });
+  EXPECT_EQ(table.size(), 0u);
+}
+
+TEST(CellTable, F21_IsEightToNineTenthsFull) {
+  Random random(7);
+  CellTable<Cell> table;
+  for (uint32_t i = 1; i <= 300'000; ++i) {
+    table.Insert({.order = random.Next() - 1, .value = i});
+    if (i < 10'000) continue;  // The end behind the last place still counts.
+    ASSERT_LE(table.memory_bytes(), i * sizeof(Cell) * 127 / 100) << i;
+    ASSERT_GE(table.memory_bytes(), i * sizeof(Cell) * 111 / 100) << i;
+  }
+}
+
+}  // namespace
+}  // namespace cistern
