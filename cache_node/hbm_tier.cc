@@ -70,8 +70,10 @@ PartResult HbmTier::Judge(const BlockKey& block, PartCoord coord, const LayoutId
 }
 
 HolderId HbmTier::HolderLike(RamTier& from, SlotId from_slot, RamTier& to) {
-  const Retention& retention = from.HolderOf(from_slot).retention;
-  return retention.IsPlain() ? HolderId{0} : to.holders().Number(0, retention);
+  const HolderTable::Holder& holder = from.HolderOf(from_slot);
+  if (holder.tenant == 0 && holder.retention.IsPlain()) return 0;
+  const TenantIndex tenant = to.holders().TenantNamed(from.holders().tenants()[holder.tenant].name);
+  return to.holders().Number(tenant == kNoTenant ? TenantIndex{0} : tenant, holder.retention);
 }
 
 void HbmTier::CopyRetention(RamTier& from, SlotId from_slot, RamTier& to, SlotId to_slot) {
@@ -177,7 +179,7 @@ void HbmTier::PumpDown() {
     uint64_t copy = 0;
     if (ram == kNoSlot && record.state() == SlotState::kVisible) {
       const HolderId holder = HolderLike(*tier_, hbm, *ram_);
-      if (holder != kNoHolder) (void)ram_->Reserve(record.length, Tick(), ram, holder);
+      if (holder != kNoHolder) (void)ram_->Reserve(record.length, Tick(), ram, holder, ComesFrom::kOtherTier);
       if (ram != kNoSlot) copy = device_->CopyOut(tier_->Offset(hbm), ram_->data(ram), record.length);
       if (ram != kNoSlot && copy == 0) {
         ++counters_.device_errors;

@@ -123,7 +123,7 @@ class HbmTier {
   void Evicting(absl::Span<const SlotId> slots) {
     for (const SlotId slot : slots) Demote(slot);
   }
-  // Retention goes along: a part has one end, in whatever tier it is.
+  // Tenant and retention go along: a part has one owner and one end, in whatever tier it is.
   static void CopyRetention(RamTier& from, SlotId from_slot, RamTier& to, SlotId to_slot);
   static HolderId HolderLike(RamTier& from, SlotId from_slot, RamTier& to);
 

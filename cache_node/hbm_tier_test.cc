@@ -1,82 +1,39 @@
 // The HBM tier on the host stand-in: what moves, that every move is checked, what the bandwidth allows.
 #include "cache_node/hbm_tier.h"
 
-#include <gtest/gtest.h>
-
-#include <cstring>
-#include <memory>
-#include <vector>
-
-#include "cache_node/disk/disk_tier.h"
-#include "cache_node/disk/memory_disk.h"
-#include "cache_node/shard_test_util.h"
+#include "cache_node/shard_fixture.h"
 
 namespace cistern {
 namespace {
 
-constexpr uint32_t kPart = 256 << 10;
-constexpr uint64_t kMiB = 1u << 20;
-
-class HbmTierTest : public ::testing::Test {
+class HbmTierTest : public ShardFixture {
  protected:
-  void Start(uint64_t ram, uint64_t hbm_bytes, bool disk = false, uint64_t rate = kHbmMoveBytesPerSecond) {
-    world.reset();
-    world = std::make_unique<ShardWorld>(ram);
-    if (disk) {
-      DiskTierOptions options;
-      options.log.capacity_bytes = uint64_t{4} * kExtentBytes;
-      options.log.ring_bytes = kWriteRingMin;
-      auto tier = DiskTier::Open(options, std::make_unique<MemoryDisk>(files, random),
-                                 std::make_unique<Manifest>(MakeMemoryManifest(values), values, false),
-                                 world->clock, 5);
-      CISTERN_CHECK(tier.ok());
-      world->shard->AttachDisk(*std::move(tier));
-    }
+  void Start(uint64_t ram_bytes, uint64_t hbm_bytes, bool with_disk = false,
+             uint64_t rate = kHbmMoveBytesPerSecond) {
+    ShardFixture::Start(ram_bytes);
+    if (with_disk) AttachDisk();
     std::string error;
     auto device = MakeHostArena(hbm_bytes, error);
     CISTERN_CHECK(device != nullptr);
-    auto hbm = HbmTier::Create({.bytes = hbm_bytes, .move_bytes_per_s = rate}, std::move(device),
-                               world->clock, random);
-    CISTERN_CHECK(hbm.ok());
-    world->shard->AttachHbm(*std::move(hbm));
-    peer = world->Connect();
+    auto made = HbmTier::Create({.bytes = hbm_bytes, .move_bytes_per_s = rate}, std::move(device),
+                                world->clock, random);
+    CISTERN_CHECK(made.ok());
+    world->shard->AttachHbm(*std::move(made));
     Turns(100);
   }
   HbmTier& hbm() { return *world->shard->hbm(); }
-  void Turns(int count) {
-    for (int i = 0; i < count; ++i) {
-      world->shard->Poll();
-      world->clock.Advance(kMillisecond / 2);
-    }
-  }
   ChainRequest Stored(uint32_t blocks) {
     ChainRequest chain = world->Chain(world->Blocks(blocks), kPart);
     for (const PartResult result : world->Store(peer, chain)) EXPECT_EQ(result, PartResult::kOk);
     Turns(50);
     return chain;
   }
-  // A plan, its parts checked byte by byte and released; blocks that hit.
   uint32_t Use(const ChainRequest& chain) {
-    ChainRequest plan = chain;
-    plan.plan_id = ++plan_id;
-    plan.ttl_ms = 2000;
-    world->Ask(peer, FrameType::kPlan, plan);
-    for (int i = 0; i < 2000 && !world->HasReply(FrameType::kPlanReply); ++i) Turns(1);
-    const auto reply = world->Take<PlanReply>(FrameType::kPlanReply);
-    for (size_t i = 0; i < reply.parts.size(); ++i)
-      EXPECT_TRUE(world->Verify(reply.parts[i], chain.blocks[i])) << i;
-    world->Release(peer, plan.plan_id);
-    Turns(20);
-    return reply.hit_blocks;
+    const uint32_t hits = ShardFixture::Use(chain);
+    Turns(20);  // What is used again goes up.
+    return hits;
   }
   std::byte* DeviceBytes() { return static_cast<std::byte*>(hbm().device().base()); }
-
-  Random random{20261130};
-  std::shared_ptr<MemoryFiles> files = std::make_shared<MemoryFiles>();
-  ManifestValues values;
-  std::unique_ptr<ShardWorld> world;
-  PeerId peer = 0;
-  uint64_t plan_id = 0;
 };
 
 TEST_F(HbmTierTest, WhatIsUsedAgainGoesUpAndComesBackWhole) {
@@ -179,7 +136,7 @@ TEST_F(HbmTierTest, ChangedBytesOnTheDeviceDoNotGoDown) {
 }
 
 TEST_F(HbmTierTest, DeviceRamAndDiskTogether) {
-  Start(8 * kMiB, 4 * kMiB, /*disk=*/true);
+  Start(8 * kMiB, 4 * kMiB, /*with_disk=*/true);
   std::vector<ChainRequest> chains;
   for (int i = 0; i < 20; ++i) {
     chains.push_back(Stored(4));
@@ -195,7 +152,7 @@ TEST_F(HbmTierTest, DeviceRamAndDiskTogether) {
 
 // One plan may want of all three.
 TEST_F(HbmTierTest, OnePlanBringsFromTheDeviceAndFromTheDisk) {
-  Start(8 * kMiB, 16 * kMiB, /*disk=*/true);
+  Start(8 * kMiB, 16 * kMiB, /*with_disk=*/true);
   const ChainRequest chain = Stored(8);
   const ChainRequest head = world->Chain({chain.blocks.begin(), chain.blocks.begin() + 3}, kPart);
   Use(head), Use(head);
@@ -281,19 +238,19 @@ TEST_F(HbmTierTest, AnEndHoldsInEveryTier) {
 
 // F41: a device that is not there is an error that says so, and nothing is taken in its place.
 TEST_F(HbmTierTest, ADiskBelowKeepsWhatTheDeviceLoses) {
-  Start(8 * kMiB, 16 * kMiB, /*disk=*/true);
+  Start(8 * kMiB, 16 * kMiB, /*with_disk=*/true);
   const ChainRequest chain = Stored(4);
   Use(chain), Use(chain);
   ASSERT_EQ(hbm().tier().parts(), 4u);
   Turns(200);
-  Start(8 * kMiB, 16 * kMiB, /*disk=*/true);
+  Start(8 * kMiB, 16 * kMiB, /*with_disk=*/true);
   EXPECT_EQ(hbm().tier().parts(), 0u);
   EXPECT_EQ(Use(chain), 4u);
 }
 
 // A slow device: RAM gives its room to whoever needs it, as without one.
 TEST_F(HbmTierTest, WhatWaitsToGoUpHoldsNoRoom) {
-  Start(8 * kMiB, 16 * kMiB, /*disk=*/false, /*rate=*/1);
+  Start(8 * kMiB, 16 * kMiB, /*with_disk=*/false, /*rate=*/1);
   const ChainRequest chain = Stored(28);
   Use(chain), Use(chain);
   EXPECT_EQ(hbm().tier().parts(), 0u);
@@ -307,6 +264,25 @@ TEST(DeviceArena, F41_ADeviceThatIsNotThereIsAnError) {
   std::string error;
   EXPECT_EQ(MakeCudaArena(4711, kMiB, error), nullptr);
   EXPECT_FALSE(error.empty());
+}
+
+// F22: what comes back from the device is its owner's still, and its owner's quota holds.
+TEST_F(HbmTierTest, F22_WhatComesBackIsChargedToItsOwner) {
+  Start(8 * kMiB, 16 * kMiB);
+  peer = ConnectAs("mine");
+  const ChainRequest first = Stored(4), second = Stored(4);
+  for (const ChainRequest* chain : {&first, &second}) Use(*chain), Use(*chain);
+  EXPECT_EQ(hbm().tier().parts(), 8u);
+  peer = ConnectAs("other");
+  for (int i = 0; i < 12; ++i) Stored(4);  // RAM forgets it.
+  ASSERT_EQ(RowOf(Quota({}), "mine").used_bytes, 0u);
+  Quota({.tenant = "mine", .limits = {.quota_bytes = 4 * uint64_t{kPart}, .reject_when_full = true}});
+  peer = ConnectAs("mine");
+  for (const ChainRequest* chain : {&first, &second}) {
+    EXPECT_EQ(Use(*chain), 4u);
+    EXPECT_EQ(RowOf(Quota({}), "mine").used_bytes, 4 * uint64_t{kPart});
+    EXPECT_EQ(RowOf(Quota({}), "default").used_bytes, 0u);
+  }
 }
 
 }  // namespace

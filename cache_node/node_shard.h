@@ -168,7 +168,7 @@ class NodeShard final : public TransportHandler {
   uint32_t BlocksBelow(const ChainRequest& request, uint32_t from, PartResult& stopped_by);
   bool StageFirst(PeerId peer, const InFrame& frame, uint32_t in_ram, uint32_t below);
   bool TakesParts(const InFrame& frame) const;
-  void StageBlock(uint64_t group, uint32_t block);
+  void StageBlock(uint64_t group, uint32_t block, TenantIndex tenant);
   bool HoldOffer(PeerId peer, const InFrame& frame);
   bool PollDisk();
   void Resume(const WaitingFrame& waiting, FrameType type, Resuming how);

@@ -61,12 +61,13 @@ bool NodeShard::StageFirst(PeerId peer, const InFrame& frame, uint32_t in_ram, u
   const auto blocks_of = [&](uint64_t bytes) {
     return static_cast<uint32_t>(std::clamp<uint64_t>(bytes / block_bytes, 1, below));
   };
+  const TenantIndex tenant = peers_.at(peer).tenant;
   const bool in_parts = TakesParts(frame);
   const uint32_t waits = !in_parts ? below : in_ram > 0 ? 0 : blocks_of(kFirstPartBytes);
   if (waits > 0) {
     const uint64_t group = disk_->OpenGroup();
     if (group == 0) return false;  // kStageGroupsMax plans wait: the hit is as long as RAM makes it.
-    for (uint32_t block = 0; block < in_ram + waits; ++block) StageBlock(group, block);
+    for (uint32_t block = 0; block < in_ram + waits; ++block) StageBlock(group, block, tenant);
     waiting_plans_[group] = {
         .peer = peer, .header = frame.header, .body = Bytes(frame.body.begin(), frame.body.end())};
     ++counters_.staged_plans;
@@ -76,18 +77,18 @@ bool NodeShard::StageFirst(PeerId peer, const InFrame& frame, uint32_t in_ram, u
   const uint32_t ahead = std::min(below - waits, blocks_of(ram_.capacity_bytes() / kReadAheadShare));
   const uint64_t group = ahead == 0 ? 0 : disk_->OpenGroup();
   if (group == 0) return waits > 0;
-  for (uint32_t block = 0; block < ahead; ++block) StageBlock(group, in_ram + waits + block);
+  for (uint32_t block = 0; block < ahead; ++block) StageBlock(group, in_ram + waits + block, tenant);
   disk_->CloseGroup(group);
   return waits > 0;
 }
 
-void NodeShard::StageBlock(uint64_t group, uint32_t block) {
+void NodeShard::StageBlock(uint64_t group, uint32_t block, TenantIndex tenant) {
   for (size_t c = 0; c < chain_.coords.size(); ++c) {
     const PartCoord coord = chain_.coords[c];
     const BlockKey& key = chain_.blocks[block];
     const SlotId slot = ram_.Find(key.hash, coord);
     if (slot == kNoSlot) {
-      disk_->Want(group, key, coord, chain_.layout, chain_.BytesOf(c));
+      disk_->Want(group, key, coord, chain_.layout, chain_.BytesOf(c), tenant);
     } else if (ram_.TryLease(slot)) {  // So that it is still there when the rest is.
       disk_->Hold(group, slot);
     }

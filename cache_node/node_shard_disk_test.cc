@@ -1,85 +1,12 @@
-#include <gtest/gtest.h>
-
-#include "cache_node/disk/disk_tier.h"
-#include "cache_node/disk/memory_disk.h"
-#include "cache_node/shard_test_util.h"
+#include "cache_node/shard_fixture.h"
 
 namespace cistern {
 namespace {
 
-constexpr uint64_t kRam = 8u << 20;
-constexpr uint32_t kPart = 256 << 10;
-constexpr uint64_t kSeed = 20267;
-
-// A shard with a disk tier over a disk in memory, which may be killed and started again.
-class NodeShardDisk : public ::testing::Test {
+class NodeShardDisk : public ShardFixture {
  protected:
-  NodeShardDisk() { Start(); }
-
-  void Start(bool write_through = true, uint64_t ram = kRam) {
-    world.reset();
-    world = std::make_unique<ShardWorld>(ram);
-    auto disk = std::make_unique<MemoryDisk>(files, random);
-    memory_disk = disk.get();
-    memory_disk->faults = faults;
-    DiskTierOptions options;
-    options.write_through = write_through;
-    options.daily_write_bytes = daily_write_bytes;
-    options.log.capacity_bytes = uint64_t{4} * kExtentBytes;
-    options.log.ring_bytes = kWriteRingMin;
-    auto tier = DiskTier::Open(options, std::move(disk),
-                               std::make_unique<Manifest>(MakeMemoryManifest(values), values, false),
-                               world->clock, kSeed);
-    CISTERN_CHECK(tier.ok());
-    world->shard->AttachDisk(*std::move(tier));
-    peer = world->Connect();
-    Settle();
-  }
-  DiskTier& disk() { return *world->shard->disk(); }
-  void Turn() {
-    world->shard->Poll();
-    world->clock.Advance(kMillisecond / 2);
-  }
-  void Settle() {
-    for (int i = 0; i < 20'000; ++i) {
-      Turn();
-      const ExtentWriter& writer = disk().log().writer();
-      if (!disk().log().recovering() && disk().waiting_bytes() == 0 && writer.appended() == writer.ended())
-        return;
-    }
-    CISTERN_CHECK(false);
-  }
-  // A plan and its parts, checked byte by byte; returns the blocks that hit.
-  uint32_t PlanAndCheck(const ChainRequest& request) {
-    ChainRequest plan = request;
-    plan.plan_id = ++plan_id;
-    plan.ttl_ms = 2000;
-    world->Ask(peer, FrameType::kPlan, plan);
-    for (int i = 0; i < 20'000 && !world->HasReply(FrameType::kPlanReply); ++i) Turn();
-    const auto reply = world->Take<PlanReply>(FrameType::kPlanReply);
-    for (size_t i = 0; i < reply.parts.size(); ++i) {
-      EXPECT_TRUE(world->Verify(reply.parts[i], request.blocks[i])) << i;
-      const auto bytes = ShardWorld::PartBytes(request.blocks[i], {}, request.part_bytes);
-      EXPECT_EQ(std::memcmp(world->shard->arena().data() + reply.parts[i].offset, bytes.data(), bytes.size()),
-                0)
-          << i;
-    }
-    world->Release(peer, plan_id);
-    Turn();
-    return reply.hit_blocks;
-  }
-  uint64_t Counter(const std::string& name) { return world->shard->Stats().counters.at(name); }
+  NodeShardDisk() { StartWithDisk(); }
   TierStats Nvme() { return world->shard->Stats().tiers.at(1); }
-
-  Random random{kSeed};
-  std::shared_ptr<MemoryFiles> files = std::make_shared<MemoryFiles>();
-  ManifestValues values;
-  MemoryDisk::Faults faults;
-  uint64_t daily_write_bytes = 0;
-  MemoryDisk* memory_disk = nullptr;
-  std::unique_ptr<ShardWorld> world;
-  PeerId peer = 0;
-  uint64_t plan_id = 0;
 };
 
 // F42: twice what RAM holds is stored; all of it hits, from RAM or from disk.
@@ -97,7 +24,7 @@ TEST_F(NodeShardDisk, F42_WhatRamHasNoRoomForComesBackFromDisk) {
   EXPECT_EQ(Nvme().used_bytes, uint64_t{64} * kPart);
   for (const ChainRequest& chain : chains) {
     EXPECT_EQ(world->Lookup(peer, chain).hit_blocks, 4u);
-    EXPECT_EQ(PlanAndCheck(chain), 4u);
+    EXPECT_EQ(Use(chain), 4u);
   }
   EXPECT_EQ(Counter("offload_dropped_total"), 0u);
   EXPECT_GT(Counter("nvme_staged_parts_total"), 30u);
@@ -117,7 +44,8 @@ TEST_F(NodeShardDisk, OffersOfPartsOnDiskAreAnsweredExists) {
 }
 
 TEST_F(NodeShardDisk, OnDemotionWritesOnlyWhatIsEvicted) {
-  Start(/*write_through=*/false);
+  disk_options.write_through = false;
+  StartWithDisk();
   const auto first = world->Chain(world->Blocks(8), kPart);
   world->Store(peer, first);
   Settle();
@@ -125,7 +53,7 @@ TEST_F(NodeShardDisk, OnDemotionWritesOnlyWhatIsEvicted) {
   for (int i = 0; i < 8; ++i) world->Store(peer, world->Chain(world->Blocks(8), kPart)), Settle();
   EXPECT_GT(Nvme().parts, 8u);
   EXPECT_EQ(Counter("nvme_demoted_parts_total"), Counter("nvme_stored_parts_total"));
-  EXPECT_EQ(PlanAndCheck(first), 8u);
+  EXPECT_EQ(Use(first), 8u);
 }
 
 // F35, F33: after a kill what was durable hits, with the right bytes, and while the rest is still scanned.
@@ -134,10 +62,10 @@ TEST_F(NodeShardDisk, F35_AWarmRestartFindsWhatWasDurable) {
   const auto chain = world->Chain(blocks, kPart);
   world->Store(peer, chain);
   Settle();
-  Start();
+  StartWithDisk();
   EXPECT_EQ(world->shard->ram().parts(), 0u);
   EXPECT_EQ(Nvme().parts, 16u);
-  EXPECT_EQ(PlanAndCheck(chain), 16u);
+  EXPECT_EQ(Use(chain), 16u);
 }
 
 // F37, F10: a flipped bit on disk is a miss, counted, and the block can be stored again.
@@ -145,25 +73,25 @@ TEST_F(NodeShardDisk, F37_ADamagedRecordIsAMissAndCanBeStoredAgain) {
   const auto chain = world->Chain(world->Blocks(4), kPart);
   world->Store(peer, chain);
   Settle();
-  Start();
+  StartWithDisk();
   // The deepest block was written first.
   std::byte byte{};
   MemoryFiles::Get(files->files[0], 3 * kPageBytes + 5, &byte, 1);
   byte ^= std::byte{1};
   MemoryFiles::Set(files->files[0], 3 * kPageBytes + 5, &byte, 1);
-  EXPECT_EQ(PlanAndCheck(chain), 3u);
+  EXPECT_EQ(Use(chain), 3u);
   EXPECT_EQ(Counter("corruption_payload_total"), 1u);
   EXPECT_EQ(world->Store(peer, chain)[3], PartResult::kOk);
-  EXPECT_EQ(PlanAndCheck(chain), 4u);
+  EXPECT_EQ(Use(chain), 4u);
 }
 
 TEST_F(NodeShardDisk, F10_ReadErrorsAreMissesAndWriteErrorsKeepPartsInRam) {
   const auto chain = world->Chain(world->Blocks(4), kPart);
   world->Store(peer, chain);
   Settle();
-  Start();
+  StartWithDisk();
   memory_disk->faults.reads_fail = true;
-  EXPECT_EQ(PlanAndCheck(chain), 0u);
+  EXPECT_EQ(Use(chain), 0u);
   EXPECT_GT(Counter("nvme_read_errors_total"), 0u);
   memory_disk->faults.reads_fail = false;
   memory_disk->faults.writes_fail = true;
@@ -171,7 +99,7 @@ TEST_F(NodeShardDisk, F10_ReadErrorsAreMissesAndWriteErrorsKeepPartsInRam) {
   Settle();
   EXPECT_EQ(Counter("nvme_degraded"), 1u);
   EXPECT_EQ(Nvme().parts, 0u);
-  EXPECT_EQ(PlanAndCheck(chain), 4u);  // From RAM.
+  EXPECT_EQ(Use(chain), 4u);  // From RAM.
   memory_disk->faults.writes_fail = false;
   for (int i = 0; i < 20'000 && Counter("nvme_degraded") == 1; ++i) Turn();
   EXPECT_EQ(Counter("nvme_degraded"), 0u);
@@ -183,7 +111,7 @@ TEST_F(NodeShardDisk, F04_DroppedIsDroppedOnDiskToo) {
   const auto chain = world->Chain(world->Blocks(8), kPart);
   world->Store(peer, chain);
   Settle();
-  Start();
+  StartWithDisk();
   memory_disk->faults.delay = 0.95;
   ChainRequest plan = chain;
   plan.plan_id = ++plan_id;
@@ -196,20 +124,20 @@ TEST_F(NodeShardDisk, F04_DroppedIsDroppedOnDiskToo) {
   world->last_request = plan_request;
   EXPECT_EQ(world->Take<PlanReply>(FrameType::kPlanReply).hit_blocks, 0u);
   Settle();
-  Start();
+  StartWithDisk();
   EXPECT_EQ(world->Lookup(peer, chain).hit_blocks, 0u);
 }
 
 // F09: more plans wait than there are read buffers; each gets its own bytes.
 TEST_F(NodeShardDisk, F09_ManyPlansShareFewReadBuffers) {
-  Start(true, uint64_t{32} << 20);
+  StartWithDisk(32 * kMiB);
   std::vector<ChainRequest> chains;
   for (int i = 0; i < 16; ++i) {
     chains.push_back(world->Chain(world->Blocks(4), kPart));
     world->Store(peer, chains.back());
     Settle();
   }
-  Start(true, uint64_t{32} << 20);
+  StartWithDisk(32 * kMiB);
   memory_disk->faults.delay = 0.5;
   memory_disk->faults.short_io = 0.2;
   std::vector<uint64_t> requests;
@@ -238,7 +166,7 @@ TEST_F(NodeShardDisk, APeerThatLeavesWhileItsPlanWaitsHoldsNothing) {
   const auto chain = world->Chain(world->Blocks(8), kPart);
   world->Store(peer, chain);
   Settle();
-  Start();
+  StartWithDisk();
   memory_disk->faults.delay = 0.95;
   ChainRequest plan = chain;
   plan.plan_id = ++plan_id;
@@ -275,8 +203,8 @@ TEST_F(NodeShardDisk, F42_WritersWaitForASlowDisk) {
 }
 
 TEST_F(NodeShardDisk, TheWriteBudgetIsKept) {
-  daily_write_bytes = uint64_t{24} * 2 << 20;  // 2 MiB an hour.
-  Start();
+  disk_options.daily_write_bytes = uint64_t{24} * 2 << 20;  // 2 MiB an hour.
+  StartWithDisk();
   for (int i = 0; i < 4; ++i) world->Store(peer, world->Chain(world->Blocks(4), kPart)), Settle();
   EXPECT_EQ(Nvme().parts, 7u);  // 264 KiB each.
   EXPECT_EQ(Counter("offload_dropped_budget_total"), 9u);
@@ -332,7 +260,7 @@ TEST_F(NodeShardDiskTails, ComeBackAfterARestartWithTheirJunctions) {
   world->Store(peer, chain);
   world->Store(peer, TailAt(*world, chain.blocks[1], {{2, 0, 0}, {3, 0, 0}}, true));
   Settle();
-  Start();
+  StartWithDisk();
   EXPECT_EQ(TailsOf(chain), 0u) << "a tail that lacks a part";
   EXPECT_FALSE(PlanTail(chain.blocks[1]));
   EXPECT_EQ(world->Lookup(peer, TailAt(*world, chain.blocks[1], {{2, 0, 0}}, true)).hit_blocks, 0u);
@@ -342,7 +270,7 @@ TEST_F(NodeShardDiskTails, ComeBackAfterARestartWithTheirJunctions) {
   EXPECT_EQ(TailsOf(chain), 2u);
   world->Store(peer, TailAt(*world, chain.blocks[3], all, false));
   Settle();
-  Start();
+  StartWithDisk();
   EXPECT_EQ(Nvme().parts, 10u);
   EXPECT_EQ(TailsOf(chain), 2u + 8u);
   EXPECT_TRUE(PlanTail(chain.blocks[1]));
@@ -353,7 +281,8 @@ TEST_F(NodeShardDiskTails, ComeBackAfterARestartWithTheirJunctions) {
 }
 
 TEST_F(NodeShardDiskTails, AreDemotedAsOneUnlessTheyHaveANewerOne) {
-  Start(/*write_through=*/false, uint64_t{24} << 20);
+  disk_options.write_through = false;
+  StartWithDisk(24 * kMiB);
   const auto chain = world->Chain(world->Blocks(3), kPart);
   world->Store(peer, chain);
   for (const BlockKey& block : chain.blocks) world->Store(peer, TailAt(*world, block, all, false));
@@ -364,7 +293,7 @@ TEST_F(NodeShardDiskTails, AreDemotedAsOneUnlessTheyHaveANewerOne) {
   EXPECT_EQ(world->shard->ram().tails(), 0u);
   EXPECT_EQ(TailsOf(chain), 4u + 2u);
   EXPECT_TRUE(PlanTail(chain.blocks[2]));
-  EXPECT_EQ(PlanAndCheck(chain), 3u);
+  EXPECT_EQ(Use(chain), 3u);
 }
 
 // A tail of which the disk loses a part is a miss as a whole; dropped, it stays dropped.
@@ -373,7 +302,7 @@ TEST_F(NodeShardDiskTails, GoAsOneWithALostPartAndWithADrop) {
   world->Store(peer, chain);
   for (const BlockKey& block : chain.blocks) world->Store(peer, TailAt(*world, block, all, false));
   Settle();
-  Start();
+  StartWithDisk();
   const DiskEntry place = *disk().log().Find(chain.blocks[0].hash, {3, 0, 0});
   disk().log().Forget(chain.blocks[0].hash, {3, 0, 0}, place, DiskLog::Why::kPayload);
   EXPECT_EQ(TailsOf(chain), 2u);
@@ -383,7 +312,7 @@ TEST_F(NodeShardDiskTails, GoAsOneWithALostPartAndWithADrop) {
   world->Store(peer, chain);
   EXPECT_EQ(TailsOf(chain), 0u);
   Settle();
-  Start();
+  StartWithDisk();
   EXPECT_EQ(TailsOf(chain), 0u);
 }
 

@@ -1,5 +1,5 @@
 // What comes back from the disk is copied in turns: what may happen between them.
-#include "cache_node/retention_test_util.h"
+#include "cache_node/shard_fixture.h"
 
 namespace cistern {
 namespace {
@@ -7,7 +7,7 @@ namespace {
 constexpr uint32_t kLarge = 1u << 20;  // Some eight turns.
 static_assert(kLarge > 4 * kDiskCopyBytesPerTurn);
 
-class NodeShardDiskTurns : public NodeShardRetention {
+class NodeShardDiskTurns : public ShardFixture {
  protected:
   NodeShardDiskTurns() {
     StartWithDisk();
@@ -18,7 +18,6 @@ class NodeShardDiskTurns : public NodeShardRetention {
     chain = world->Chain(world->Blocks(2), kLarge);
     CISTERN_CHECK(Store(chain) == 2);
   }
-  RamTier& ram() { return world->shard->ram(); }
   void DropFromRam() {
     for (const BlockKey& block : chain.blocks) CISTERN_CHECK(ram().Drop(ram().Find(block.hash, {})));
   }
@@ -123,7 +122,8 @@ TEST_F(NodeShardDiskTurns, F01_APlanJudgesWhatIsBelowOnce) {
 
 // What RAM has no more room for was written in turns before: no offer waits for whole parts to be copied.
 TEST_F(NodeShardDiskTurns, NoEvictionCopiesAPart) {
-  StartWithDisk(/*write_through=*/false);
+  disk_options.write_through = false;
+  StartWithDisk();
   world->Blocks(2);  // Those of the fixture, which are on disk.
   constexpr uint32_t kChains = 30, kBlocks = 2;
   std::vector<ChainRequest> chains;
@@ -149,8 +149,9 @@ TEST_F(NodeShardDiskTurns, NoEvictionCopiesAPart) {
 
 // An endurance budget is for what has to go alone.
 TEST_F(NodeShardDiskTurns, AWriteBudgetIsNotSpentAhead) {
-  daily_write_bytes = uint64_t{1} << 40;
-  StartWithDisk(/*write_through=*/false);
+  disk_options.daily_write_bytes = uint64_t{1} << 40;
+  disk_options.write_through = false;
+  StartWithDisk();
   for (int i = 0; i < 12; ++i) {
     Store(world->Chain(world->Blocks(4), kPart));
     const uint64_t stored = Counter("nvme_stored_parts_total");

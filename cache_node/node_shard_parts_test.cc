@@ -1,10 +1,10 @@
 // Plans that are answered in parts: the first ones while the disk is still read for the others.
-#include "cache_node/retention_test_util.h"
+#include "cache_node/shard_fixture.h"
 
 namespace cistern {
 namespace {
 
-class PlansInParts : public NodeShardRetention {
+class PlansInParts : public ShardFixture {
  protected:
   // `blocks` of one chain, on disk alone.
   ChainRequest OnDisk(uint32_t blocks) {

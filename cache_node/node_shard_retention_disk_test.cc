@@ -1,8 +1,10 @@
 // Times to live, pins and quotas of a shard with a disk, over restarts.
-#include "cache_node/retention_test_util.h"
+#include "cache_node/shard_fixture.h"
 
 namespace cistern {
 namespace {
+
+using NodeShardRetention = ShardFixture;
 
 TEST_F(NodeShardRetention, SoftPinsMayBeDemoted) {
   StartWithDisk();
@@ -126,6 +128,34 @@ TEST_F(NodeShardRetention, PinsOutliveARestart) {
   EXPECT_EQ(Use(soft), 2u);
   EXPECT_EQ(Use(plain), 0u);
   EXPECT_EQ(world->shard->ram().holders().tenants()[0].pinned_bytes, 2 * uint64_t{kPart});
+}
+
+// F22: what a plan brings back from disk is its tenant's, within the quota, also where that refuses puts.
+TEST_F(NodeShardRetention, F22_WhatComesBackFromDiskIsChargedToWhoAsksForIt) {
+  for (const bool reject : {false, true}) {
+    files = std::make_shared<MemoryFiles>();
+    values.clear();
+    StartWithDisk();
+    peer = ConnectAs("mine");
+    const ChainRequest first = Kept(4, {}), second = Kept(4, {.ttl_s = 3600});
+    for (const ChainRequest* chain : {&first, &second}) ASSERT_EQ(Store(*chain), 4u);
+    Settle();
+    StartWithDisk();
+    Quota({.tenant = "mine", .limits = {.quota_bytes = 4 * uint64_t{kPart}, .reject_when_full = reject}});
+    peer = ConnectAs("mine");
+    for (const ChainRequest* chain : {&first, &second, &first}) {
+      EXPECT_EQ(Use(*chain), 4u);
+      EXPECT_EQ(RowOf(Quota({}), "mine").used_bytes, 4 * uint64_t{kPart});
+      EXPECT_EQ(RowOf(Quota({}), "default").used_bytes, 0u);
+    }
+    EXPECT_EQ(RowOf(Quota({}), "mine").evicted_parts, 8u);
+    EXPECT_EQ(RowOf(Quota({}), "mine").rejected_parts, 0u);
+    const ChainRequest both = world->Chain({first.blocks[0], first.blocks[1], first.blocks[2],
+                                            first.blocks[3], second.blocks[0], second.blocks[1]},
+                                           kPart);
+    EXPECT_EQ(Use(both), 4u) << "a plan gets as much as the quota holds";
+    EXPECT_EQ(RowOf(Quota({}), "mine").used_bytes, 4 * uint64_t{kPart});
+  }
 }
 
 // Without a disk nothing of it outlives the process.

@@ -1,8 +1,10 @@
 // Times to live, pins and quotas of a shard in RAM, on simulated clocks.
-#include "cache_node/retention_test_util.h"
+#include "cache_node/shard_fixture.h"
 
 namespace cistern {
 namespace {
+
+using NodeShardRetention = ShardFixture;
 
 TEST_F(NodeShardRetention, EachClassEndsInItsTime) {
   for (const uint32_t ttl : {300u, 1800u, 3600u, 86400u, 777u}) {

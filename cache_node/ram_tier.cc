@@ -129,13 +129,14 @@ RamTier::ClassState& RamTier::StateOf(ClassId size_class) {
   return state;
 }
 
-PartResult RamTier::Reserve(uint32_t part_bytes, uint32_t tick, SlotId& slot, HolderId holder) {
+PartResult RamTier::Reserve(uint32_t part_bytes, uint32_t tick, SlotId& slot, HolderId holder,
+                            ComesFrom from) {
   if (part_bytes < kPartBytesMin) return PartResult::kInvalid;
   if (part_bytes > kPartBytesMax) return PartResult::kTooLarge;
   const ClassId size_class = pool_.ClassFor(part_bytes);
   if (size_class == kNoClass) return PartResult::kBusy;
   StateOf(size_class);
-  if (!MakeQuotaRoom(holder, part_bytes, size_class)) return PartResult::kNoSpace;
+  if (!MakeQuotaRoom(holder, part_bytes, size_class, from)) return PartResult::kNoSpace;
   slot = pool_.TryTake(size_class);
   if (slot == kNoSlot) slot = MakeRoom(size_class, tick);
   if (slot == kNoSlot) {

@@ -24,6 +24,10 @@
 
 namespace cistern {
 
+// What a slot is reserved for. A tenant that wants its puts refused when its quota is full still reads what
+// it has in the tiers below and above: its own parts make room for that.
+enum class ComesFrom : uint8_t { kPut, kOtherTier };
+
 // The RAM of one shard: which parts are here, where, what may go, and how room is made.
 //
 // A put that reclaim can satisfy is satisfied, else it is told so at once (F16). Room comes, in this order,
@@ -72,7 +76,8 @@ class RamTier {
   // --- storing
   // A slot for a part; kOk, kNoSpace, kTooLarge, kInvalid (no bytes) or kBusy (too many sizes).
   // kNoSpace also where the holder's quota is full and its own parts may not, or cannot, make room (F22).
-  PartResult Reserve(uint32_t part_bytes, uint32_t tick, SlotId& slot, HolderId holder = 0);
+  PartResult Reserve(uint32_t part_bytes, uint32_t tick, SlotId& slot, HolderId holder = 0,
+                     ComesFrom from = ComesFrom::kPut);
   // Makes a reserved slot visible whose bytes are checked. kOk; or the slot is freed and the result says why:
   // kExists, kLayout (the key is here under another layout or length), kInvalid (collision, F01), kBusy (too
   // many layouts).
@@ -179,7 +184,7 @@ class RamTier {
   // ram_tier_retention.cc
   bool MayEvict(SlotId slot, bool soft_pins) const;
   SlotId VictimOf(ClassId size_class, bool soft_pins);
-  bool MakeQuotaRoom(HolderId holder, uint32_t bytes, ClassId size_class);
+  bool MakeQuotaRoom(HolderId holder, uint32_t bytes, ClassId size_class, ComesFrom from);
   bool FloorsAllow(uint32_t slab_index);
   SlotId OwnVictim(TenantIndex tenant, ClassId size_class);
   bool MayCharge(HolderId holder, uint32_t bytes, uint32_t charged_already);

@@ -183,14 +183,13 @@ SlotId RamTier::OwnVictim(TenantIndex tenant, ClassId size_class) {
   return kNoSlot;
 }
 
-bool RamTier::MakeQuotaRoom(HolderId holder, uint32_t bytes, ClassId size_class) {
+bool RamTier::MakeQuotaRoom(HolderId holder, uint32_t bytes, ClassId size_class, ComesFrom from) {
   const TenantIndex index = holders_.holder(holder).tenant;
   for (int i = 0; !MayCharge(holder, bytes, 0); ++i) {
     Tenant& tenant = holders_.tenant(index);
     const bool over = tenant.limits.quota_bytes != 0 && tenant.used_bytes + bytes > tenant.limits.quota_bytes;
-    const SlotId victim = over && tenant.limits.when_full == WhenFull::kEvictOwn && i < kOwnVictimsMax
-                              ? OwnVictim(index, size_class)
-                              : kNoSlot;
+    const bool may_evict = tenant.limits.when_full == WhenFull::kEvictOwn || from == ComesFrom::kOtherTier;
+    const SlotId victim = over && may_evict && i < kOwnVictimsMax ? OwnVictim(index, size_class) : kNoSlot;
     if (victim == kNoSlot) {
       ++tenant.rejected_parts;
       tenant.rejected_bytes += bytes;

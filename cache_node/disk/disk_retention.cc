@@ -43,11 +43,9 @@ void DiskTier::Retain(const BlockHash& block, const Retention& retention) {
   book_->Set(block, {.expires_unix_s = end, .ttl_s = retention.ttl_s, .sliding = retention.sliding});
 }
 
-// How a part that comes back from disk is held in RAM; false: its time has ended. It is charged to nobody:
-// the log does not know tenants.
-bool DiskTier::HolderFor(const BlockHash& block, uint16_t flags, HolderId& holder) const {
-  holder = 0;
-  if (flags == 0) return true;
+// How a part that comes back from disk is held in RAM; false: its time has ended. The log does not know
+// tenants: who asks for it is charged.
+bool DiskTier::HolderFor(const BlockHash& block, uint16_t flags, TenantIndex tenant, HolderId& holder) const {
   Retention retention{.pin = PinOf(flags)};
   if ((flags & kRetentionTimed) != 0) {
     const RetentionBook::Row* row = book_->Find(block);
@@ -55,7 +53,7 @@ bool DiskTier::HolderFor(const BlockHash& block, uint16_t flags, HolderId& holde
     retention.ttl_s = row->ttl_s;
     retention.sliding = row->sliding;
   }
-  holder = ram_->holders().Number(0, retention);
+  holder = ram_->holders().Number(tenant, retention);
   return holder != kNoHolder;
 }
 

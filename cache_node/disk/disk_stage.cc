@@ -9,7 +9,7 @@
 namespace cistern {
 
 void DiskTier::Want(uint64_t group, const BlockKey& block, PartCoord coord, const LayoutId& layout,
-                    uint32_t part_bytes) {
+                    uint32_t part_bytes, TenantIndex tenant) {
   const DiskEntry* place = log_->Find(block.hash, coord);
   if (place == nullptr || wants_.size() >= kStageWantsMax) return;
   const WantKey key{block.hash, coord.Packed()};
@@ -18,6 +18,7 @@ void DiskTier::Want(uint64_t group, const BlockKey& block, PartCoord coord, cons
     want.block = block;
     want.layout = layout;
     want.part_bytes = part_bytes;
+    want.tenant = tenant;
     want.place = *place;
     fresh_[group].push_back(key);
   } else if (want.groups.back() == group) {
@@ -193,9 +194,10 @@ bool DiskTier::Arrive(const WantKey& key, const std::byte* record, SlotId& slot)
     return false;
   }
   HolderId holder = 0;
-  if (!HolderFor(key.hash, header->retention, holder)) return false;  // Its time has ended.
+  if (!HolderFor(key.hash, header->retention, want.tenant, holder)) return false;  // Its time has ended.
   SlotId reserved = kNoSlot;
-  if (ram_->Reserve(part->length, RamTier::TickOf(clock_.Now()), reserved, holder) != PartResult::kOk)
+  if (ram_->Reserve(part->length, RamTier::TickOf(clock_.Now()), reserved, holder, ComesFrom::kOtherTier) !=
+      PartResult::kOk)
     return false;
   arriving_ = Arriving{.slot = reserved,
                        .holder = holder,

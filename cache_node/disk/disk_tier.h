@@ -88,9 +88,9 @@ class DiskTier {
   // --- staging
   // A group of parts that one plan waits for; 0: kStageGroupsMax groups are open.
   uint64_t OpenGroup() { return groups_.Open(); }
-  // The part is Judge'd kOk.
+  // The part is Judge'd kOk. It is charged to the tenant that asks for it first.
   void Want(uint64_t group, const BlockKey& block, PartCoord coord, const LayoutId& layout,
-            uint32_t part_bytes);
+            uint32_t part_bytes, TenantIndex tenant);
   // A leased slot that the group keeps until it is taken.
   void Hold(uint64_t group, SlotId slot) { groups_.Hold(group, slot); }
   // No more parts: reads begin.
@@ -140,6 +140,7 @@ class DiskTier {
     BlockKey block;
     LayoutId layout;
     uint32_t part_bytes = 0;
+    TenantIndex tenant = 0;
     DiskEntry place;
     std::vector<uint64_t> groups;
   };
@@ -189,7 +190,7 @@ class DiskTier {
   uint32_t UnixNow() const;
   uint32_t UnixEndOf(SlotId slot) const;
   bool WriteEnd(SlotId slot);
-  bool HolderFor(const BlockHash& block, uint16_t flags, HolderId& holder) const;
+  bool HolderFor(const BlockHash& block, uint16_t flags, TenantIndex tenant, HolderId& holder) const;
   void SetEnd(SlotId slot, uint32_t tick);
   void SweepExpired();
   BlockHash HashOf(SlotId slot) const;

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,16 +11,16 @@
 #include "cache_node/disk/memory_disk.h"
 #include "cache_node/shard_test_util.h"
 
-// A shard on simulated clocks whose parts have times to live, pins and quotas.
 namespace cistern {
 
 inline constexpr uint32_t kPart = 256 << 10;
 inline constexpr uint64_t kMiB = 1u << 20;
 inline constexpr uint64_t kRam = 8 * kMiB;  // 30 parts and their trailers' slabs.
 
-class NodeShardRetention : public ::testing::Test {
+// A shard on simulated clocks, alone or over a disk in memory, which may be killed and started again.
+class ShardFixture : public ::testing::Test {
  protected:
-  NodeShardRetention() { Start(); }
+  ShardFixture() { Start(); }
 
   void Start(uint64_t ram = kRam) {
     world.reset();
@@ -28,12 +28,13 @@ class NodeShardRetention : public ::testing::Test {
     peer = world->Connect();
   }
   // With a disk, that a later start finds again. The boot clock begins anew; the wall clock goes on.
-  void StartWithDisk(bool write_through = true) {
-    world.reset();
-    world = std::make_unique<ShardWorld>(kRam);
-    DiskTierOptions options;
-    options.write_through = write_through;
-    options.daily_write_bytes = daily_write_bytes;
+  void StartWithDisk(uint64_t ram = kRam) {
+    Start(ram);
+    AttachDisk();
+    Settle();
+  }
+  void AttachDisk() {
+    DiskTierOptions options = disk_options;
     options.log.capacity_bytes = uint64_t{4} * kExtentBytes;
     options.log.ring_bytes = kWriteRingMin;
     options.unix_now = [this] { return unix_now; };
@@ -41,26 +42,29 @@ class NodeShardRetention : public ::testing::Test {
     options.log.log = [this](bool warn, const std::string& line) {
       if (warn) warnings.push_back(line);
     };
-    auto disk = std::make_unique<MemoryDisk>(files, random);
-    memory_disk = disk.get();
-    auto tier = DiskTier::Open(options, std::move(disk),
+    auto made = std::make_unique<MemoryDisk>(files, random);
+    memory_disk = made.get();
+    auto tier = DiskTier::Open(options, std::move(made),
                                std::make_unique<Manifest>(MakeMemoryManifest(values), values, false),
-                               world->clock, 5);
+                               world->clock, kSeed);
     CISTERN_CHECK(tier.ok());
     world->shard->AttachDisk(*std::move(tier));
-    peer = world->Connect();
-    Settle();
   }
+  DiskTier& disk() { return *world->shard->disk(); }
+  RamTier& ram() { return world->shard->ram(); }
   void Turn() {
     world->shard->Poll();
     world->clock.Advance(kMillisecond / 2);
   }
+  void Turns(int count) {
+    for (int i = 0; i < count; ++i) Turn();
+  }
+  // Until all is on disk that should be.
   void Settle() {
     for (int i = 0; i < 20'000; ++i) {
       Turn();
-      const DiskTier& tier = *world->shard->disk();
-      const DiskLog& log = world->shard->disk()->log();
-      if (!log.recovering() && tier.waiting_bytes() == 0 && log.writer().appended() == log.writer().ended())
+      const ExtentWriter& writer = disk().log().writer();
+      if (!disk().log().recovering() && disk().waiting_bytes() == 0 && writer.appended() == writer.ended())
         return;
     }
     CISTERN_CHECK(false);
@@ -68,7 +72,7 @@ class NodeShardRetention : public ::testing::Test {
   void Pass(uint32_t seconds) {
     world->clock.Advance(Nanos{seconds} * kSecond);
     unix_now += seconds;
-    for (int i = 0; i < 20; ++i) Turn();
+    Turns(20);
   }
   ChainRequest Kept(uint32_t blocks, Retention retention) {
     ChainRequest chain = world->Chain(world->Blocks(blocks), kPart);
@@ -88,7 +92,8 @@ class NodeShardRetention : public ::testing::Test {
   MissReason Why(const ChainRequest& chain) {
     return world->Lookup(peer, Asked(chain), kFlagDetail).detail.why;
   }
-  // A plan, that brings parts from disk; its parts are checked byte by byte and released.
+  // A plan, that brings parts from where they are; its parts are checked byte by byte and released. Blocks
+  // that hit.
   uint32_t Use(const ChainRequest& chain) {
     ChainRequest plan = Asked(chain);
     plan.plan_id = ++plan_id;
@@ -96,12 +101,17 @@ class NodeShardRetention : public ::testing::Test {
     world->Ask(peer, FrameType::kPlan, plan);
     for (int i = 0; i < 20'000 && !world->HasReply(FrameType::kPlanReply); ++i) Turn();
     const auto reply = world->Take<PlanReply>(FrameType::kPlanReply);
-    for (size_t i = 0; i < reply.parts.size(); ++i)
+    for (size_t i = 0; i < reply.parts.size(); ++i) {
       EXPECT_TRUE(world->Verify(reply.parts[i], chain.blocks[i])) << i;
+      const auto bytes = ShardWorld::PartBytes(chain.blocks[i], {}, chain.part_bytes);
+      const std::byte* here = world->shard->arena().data() + reply.parts[i].offset;
+      EXPECT_EQ(std::memcmp(here, bytes.data(), bytes.size()), 0) << i;
+    }
     world->Release(peer, plan.plan_id);
+    Turn();
     return reply.hit_blocks;
   }
-  uint64_t Counter(const std::string& name) const { return world->shard->Stats().counters[name]; }
+  uint64_t Counter(const std::string& name) const { return world->shard->Stats().counters.at(name); }
   PeerId ConnectAs(const std::string& tenant) {
     Hello hello = world->MakeHello();
     Ticket ticket;
@@ -125,13 +135,14 @@ class NodeShardRetention : public ::testing::Test {
     return {};
   }
 
-  Random random{20261130};
+  static constexpr uint64_t kSeed = 20261130;
+  Random random{kSeed};
   std::shared_ptr<MemoryFiles> files = std::make_shared<MemoryFiles>();
   ManifestValues values;
+  DiskTierOptions disk_options;  // Its sizes, clock and log are the fixture's.
   MemoryDisk* memory_disk = nullptr;
   std::vector<std::string> warnings;  // Since the start.
   int64_t unix_now = 1'800'000'000;
-  uint64_t daily_write_bytes = 0;  // Of the device; 0: no limit.
   std::unique_ptr<ShardWorld> world;
   PeerId peer = 0;
   uint64_t plan_id = 0;
