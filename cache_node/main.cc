@@ -28,6 +28,8 @@
 #include "core/status_macros.h"
 #include "proto/control.h"
 #include "proto/daemon.h"
+#include "proto/metrics_figures.h"
+#include "proto/metrics_server.h"
 
 namespace cistern {
 namespace {
@@ -73,6 +75,18 @@ NodeReport MakeReport(std::vector<std::unique_ptr<ShardLoop>>& loops) {
         static_cast<uint64_t>(std::max<Nanos>(clock.Now() - loop->last_poll(), 0) / kMillisecond));
   }
   return report;
+}
+
+// Null without --metrics.
+absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetrics(const std::string& listen,
+                                                            std::vector<std::unique_ptr<ShardLoop>>& loops) {
+  if (listen.empty()) return std::unique_ptr<MetricsServer>();
+  CISTERN_ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> metrics, MetricsServer::Start(listen, [&loops] {
+                             const NodeReport report = MakeReport(loops);
+                             return NodeMetrics(report.stats, report.shard_last_poll_ms_ago);
+                           }));
+  spdlog::info("figures for Prometheus at http://{}/metrics", metrics->address());
+  return metrics;
 }
 
 // Why the registrar ended, when it did; said by its thread, read by main after the signal that it sends.
@@ -197,6 +211,7 @@ absl::Status Serve(NodeOptions options, const sigset_t& stop_signals) {
   CISTERN_RETURN_IF_ERROR(Prefault(loops));
   for (const auto& loop : loops) PinForDevice(loop->shard());
   for (const auto& loop : loops) CISTERN_RETURN_IF_ERROR(loop->RegisterArena());
+  CISTERN_ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> metrics, StartMetrics(options.metrics, loops));
 
   registrar_options.router = options.router;
   registrar_options.node_id = options.node_id;
@@ -211,6 +226,7 @@ absl::Status Serve(NodeOptions options, const sigset_t& stop_signals) {
   int signal = 0;
   ::sigwait(&stop_signals, &signal);
   registrar.Stop();
+  metrics.reset();
   for (const auto& loop : loops) loop->Stop();
   const absl::MutexLock lock(&refusal.mutex);
   if (refusal.status.ok()) spdlog::info("{} stops on signal {}", options.node_id, signal);
@@ -288,6 +304,8 @@ void AddFlags(CLI::App& app, NodeOptions& options, SizeFlags& sizes) {
                  "UCX's transports, as in \\rc_verbs; default: all but shared memory and UD");
   app.add_option("--fabric-devices", options.fabric_devices, "UCX's devices, as in mlx5_0:1; default: all");
   app.add_flag("--require-rdma", options.require_rdma, "do not start without an RDMA device");
+  app.add_option("--metrics", options.metrics,
+                 "HOST:PORT that answers GET /metrics for Prometheus, to anybody");
   app.add_option("--policy", options.policy, "eviction policy")->capture_default_str();
   app.add_option("--log-level", options.log_level, "trace, debug, info, warn or error")
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))

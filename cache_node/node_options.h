@@ -34,6 +34,7 @@ struct NodeOptions {
   uint64_t hbm_bytes = 0;               // Device memory for parts, all shards together; 0: none.
   std::string hbm_device;               // "host" (a stand-in) or the number of a CUDA device.
   uint64_t hbm_move_bytes_per_s = 0;    // What promotions and demotions may move; 0: the default.
+  std::string metrics;                  // HOST:PORT that answers GET /metrics; empty: nothing listens.
   std::string crash_at;                 // For tests: "POINT" or "POINT:PASS" (disk/crash_point.h).
   std::string log_level = "info";       // spdlog level.
 };

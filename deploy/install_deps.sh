@@ -9,7 +9,7 @@ packages=(
   g++ cmake ninja-build pkg-config ccache mold python3 python3-dev python3-pip python3-venv zstd
   # Libraries: control plane, state, hashes and checksums, command line
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev librocksdb-dev libspdlog-dev
-  libssl-dev libisal-dev libxxhash-dev libzstd-dev libcli11-dev nlohmann-json3-dev
+  prometheus-cpp-dev libssl-dev libisal-dev libxxhash-dev libzstd-dev libcli11-dev nlohmann-json3-dev
   # Disk tier
   liburing-dev
   # The ucx path: RDMA and other fabrics, topology of machines

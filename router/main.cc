@@ -24,6 +24,8 @@
 #include "core/ticket.h"
 #include "proto/control.h"
 #include "proto/daemon.h"
+#include "proto/metrics_figures.h"
+#include "proto/metrics_server.h"
 #include "router/map_changes.h"
 #include "router/router.h"
 #include "router/router_options.h"
@@ -68,6 +70,19 @@ absl::Status WriteAddress(const std::string& path, const std::string& address) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetrics(const std::string& listen,
+                                                            RouterService& service) {
+  CISTERN_ASSIGN_OR_RETURN(
+      std::unique_ptr<MetricsServer> metrics,
+      MetricsServer::Start(listen, [&service]() -> std::vector<prometheus::MetricFamily> {
+        const absl::StatusOr<ClusterStatus> status = service.Status(kMetricsDeadline / 2);
+        if (!status.ok()) return {};
+        return RouterMetrics(*status);
+      }));
+  spdlog::info("figures for Prometheus at http://{}/metrics", metrics->address());
+  return metrics;
+}
+
 absl::Status Serve(const RouterOptions& options, const sigset_t& stop_signals) {
   CISTERN_RETURN_IF_ERROR(CheckOpenFiles(kDaemonOpenFilesMin));
   const absl::StatusOr<HostPort> listen = ParseHostPort(options.listen, PortZero::kAnyFree);
@@ -106,6 +121,10 @@ absl::Status Serve(const RouterOptions& options, const sigset_t& stop_signals) {
         "network",
         service->address());
   }
+  std::unique_ptr<MetricsServer> metrics;
+  if (!options.metrics.empty()) {
+    CISTERN_ASSIGN_OR_RETURN(metrics, StartMetrics(options.metrics, *service));
+  }
   if (!options.address_file.empty())
     CISTERN_RETURN_IF_ERROR(WriteAddress(options.address_file, service->address()));
   int signal = 0;
@@ -126,6 +145,8 @@ int Main(int argc, char** argv) {
   app.add_option("--cluster-id", options.cluster_id, "32 hex digits; default: the folder's, or a new one");
   app.add_option("--router-id", options.router_id, "name in status and logs")->capture_default_str();
   app.add_option("--address-file", options.address_file, "write HOST:PORT here once listening");
+  app.add_option("--metrics", options.metrics,
+                 "HOST:PORT that answers GET /metrics for Prometheus, to anybody");
   app.add_option("--log-level", options.log_level, "trace, debug, info, warn or error")
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))
       ->capture_default_str();

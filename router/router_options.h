@@ -21,6 +21,8 @@ struct RouterOptions {
   // Written (whole, by rename) once the router listens: its HOST:PORT; for starts with port 0. Empty: not
   // written.
   std::string address_file;
+  // HOST:PORT that answers GET /metrics for Prometheus; empty: nothing listens.
+  std::string metrics;
   // trace, debug, info, warn, error.
   std::string log_level = "info";
 };

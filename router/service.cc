@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <future>
 #include <utility>
 
 #include <netdb.h>
@@ -103,13 +104,18 @@ class ClusterHandlers final : public proto::Cluster::CallbackService {
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context, const proto::GetStatusRequest*,
                                       proto::GetStatusReply* reply) override {
     return Run(*context, [this, reply](Router& router) {
-      ClusterStatus status = router.Status();
-      status.counters["watchers"] = hub_.watchers();
-      status.counters["bad_requests_total"] = refused_.load(std::memory_order_relaxed);
-      status.counters["watchers_cut_off_total"] = hub_.cut_off();
-      *reply = ToWire(status);
+      *reply = ToWire(StatusOf(router));
       return absl::OkStatus();
     });
+  }
+
+  // On the router's thread.
+  ClusterStatus StatusOf(Router& router) const {
+    ClusterStatus status = router.Status();
+    status.counters["watchers"] = hub_.watchers();
+    status.counters["bad_requests_total"] = refused_.load(std::memory_order_relaxed);
+    status.counters["watchers_cut_off_total"] = hub_.cut_off();
+    return status;
   }
 
  private:
@@ -224,6 +230,17 @@ void RouterService::Stop() {
       GrpcDeadline(kSecond));  // Waits for handlers; the router's thread still answers them.
   impl_->host.Stop();
   impl_->server.reset();
+}
+
+absl::StatusOr<ClusterStatus> RouterService::Status(Nanos patience) {
+  const auto answer = std::make_shared<std::promise<ClusterStatus>>();  // Ours, and the task's if it is late.
+  std::future<ClusterStatus> status = answer->get_future();
+  const bool posted = impl_->host.Post([answer, &handlers = impl_->handlers](Router& router) {
+    answer->set_value(handlers.StatusOf(router));
+  });
+  if (!posted || status.wait_for(std::chrono::nanoseconds(patience)) != std::future_status::ready)
+    return absl::UnavailableError("the router is overloaded or stopping");
+  return status.get();
 }
 
 const std::string& RouterService::address() const { return impl_->address; }

@@ -36,6 +36,8 @@ class RouterService {
   void Stop();
 
   const std::string& address() const;  // With the port that was really taken.
+  // What GetStatus answers. Waits for the router's thread; Unavailable after `patience`.
+  absl::StatusOr<ClusterStatus> Status(Nanos patience);
   size_t watchers() const;
   uint64_t watchers_cut_off() const;
 
