@@ -67,6 +67,17 @@ struct HeartbeatResult {
   uint64_t epoch = 0;
 };
 
+// An operator's wish that a node gets nothing new, or does again.
+struct DrainRequest {
+  std::string ticket;  // Sealed; it has to carry kRightAdmin.
+  std::string node_id;
+  bool undo = false;
+};
+struct DrainResult {
+  NodeState state = NodeState::kJoining;
+  uint64_t epoch = 0;
+};
+
 // The rules of a registration that need no state: ids, counts, lengths, addresses. InvalidArgument names the
 // field.
 absl::Status ValidateRegister(const RegisterRequest& request);

@@ -156,6 +156,27 @@ proto::ReportPeersGoneRequest ToWire(const GoneReport& report) {
   return wire;
 }
 
+absl::StatusOr<DrainRequest> FromWire(const proto::DrainNodeRequest& wire) {
+  if (wire.ticket().empty() || wire.ticket().size() > kTicketBytesMax)
+    return Bad("drain: ticket: length out of range");
+  if (!IsNodeId(wire.node_id())) return Bad("drain: node_id is malformed");
+  return DrainRequest{wire.ticket(), wire.node_id(), wire.undo()};
+}
+
+proto::DrainNodeRequest ToWire(const DrainRequest& request) {
+  proto::DrainNodeRequest wire;
+  wire.set_ticket(request.ticket);
+  wire.set_node_id(request.node_id);
+  wire.set_undo(request.undo);
+  return wire;
+}
+
+absl::StatusOr<DrainResult> FromWire(const proto::DrainNodeReply& wire) {
+  const int state = wire.state();
+  if (state < 0 || state > static_cast<int>(NodeState::kGone)) return Bad("drain: state is not known");
+  return DrainResult{static_cast<NodeState>(state), wire.epoch()};
+}
+
 absl::StatusOr<ClusterStatus> FromWire(const proto::GetStatusReply& wire) {
   ClusterStatus status;
   if (wire.router_id().size() > kTextBytesMax || wire.address().size() > kTextBytesMax)

@@ -18,6 +18,9 @@ absl::StatusOr<HeartbeatRequest> FromWire(const proto::HeartbeatRequest& wire, b
 proto::HeartbeatRequest ToWire(const HeartbeatRequest& request);
 absl::StatusOr<TicketGrant> FromWire(const proto::GetTicketReply& wire);
 proto::GetTicketReply ToWire(const TicketGrant& grant);
+absl::StatusOr<DrainRequest> FromWire(const proto::DrainNodeRequest& wire);
+proto::DrainNodeRequest ToWire(const DrainRequest& request);
+absl::StatusOr<DrainResult> FromWire(const proto::DrainNodeReply& wire);
 absl::StatusOr<GoneReport> FromWire(const proto::ReportPeersGoneRequest& wire);
 proto::ReportPeersGoneRequest ToWire(const GoneReport& report);
 absl::StatusOr<ClusterStatus> FromWire(const proto::GetStatusReply& wire);

@@ -241,6 +241,24 @@ TEST(ConvertControl, TicketAndRegistrationAreChecked) {
   EXPECT_TRUE(FromWire(reply).ok());
 }
 
+TEST(ConvertControl, DrainGoesRoundAndNamesTheBadField) {
+  const DrainRequest back = FromWire(ToWire(DrainRequest{"sealed", "node-1", true})).value();
+  EXPECT_EQ(back.ticket, "sealed");
+  EXPECT_EQ(back.node_id, "node-1");
+  EXPECT_TRUE(back.undo);
+  using W = proto::DrainNodeRequest;
+  auto refusal = [](const std::function<void(W&)>& change) {
+    return Refusal<W>(ToWire(DrainRequest{"sealed", "node-1", false}), change);
+  };
+  EXPECT_THAT(refusal([](W& r) { r.clear_ticket(); }), HasSubstr("ticket"));
+  EXPECT_THAT(refusal([](W& r) { r.set_node_id("a b"); }), HasSubstr("node_id"));
+  proto::DrainNodeReply reply;
+  reply.set_state(proto::NODE_STATE_DRAINING);
+  EXPECT_EQ(FromWire(reply)->state, NodeState::kDraining);
+  reply.set_state(static_cast<proto::NodeState>(9));
+  EXPECT_FALSE(FromWire(reply).ok());
+}
+
 TEST(ConvertControl, ReportsOfDeadNodesGoRoundWithinTheirBounds) {
   GoneReport report{"sealed", {{"node-1", 3}, {"node-2", 4}}};
   const GoneReport back = FromWire(ToWire(report)).value();

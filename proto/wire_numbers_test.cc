@@ -25,7 +25,8 @@ TEST(WireNumbers, F61_MethodsKeepTheirNamesAndTypes) {
       {"WatchMap", "WatchMapRequest>ClusterMap"},
       {"GetTicket", "GetTicketRequest>GetTicketReply"},
       {"GetStatus", "GetStatusRequest>GetStatusReply"},
-      {"ReportPeersGone", "ReportPeersGoneRequest>ReportPeersGoneReply"}};
+      {"ReportPeersGone", "ReportPeersGoneRequest>ReportPeersGoneReply"},
+      {"DrainNode", "DrainNodeRequest>DrainNodeReply"}};
   EXPECT_EQ(methods, published);
 }
 

@@ -121,6 +121,7 @@ NodeIdentity Router::IdentityFor(const RegisterRequest& request) const {
   const auto node = nodes_.find(request.node_id);
   if (node == nodes_.end()) return identity;
   identity.old_nonces = node->second.identity.old_nonces;
+  identity.draining = node->second.identity.draining;
   if (node->second.identity.boot_nonce != request.boot_nonce) {
     identity.old_nonces.push_back(node->second.identity.boot_nonce);
     if (identity.old_nonces.size() > kOldNoncesMax) identity.old_nonces.erase(identity.old_nonces.begin());
@@ -131,13 +132,12 @@ NodeIdentity Router::IdentityFor(const RegisterRequest& request) const {
 NodeEntry Router::EntryFor(const RegisterRequest& request, uint64_t& last_incarnation) const {
   NodeEntry entry;
   entry.id = request.node_id;
-  entry.state = NodeState::kActive;
   entry.weight = request.weight > 0 ? request.weight : static_cast<double>(request.ram_bytes) / kGib;
   entry.weight = std::clamp(entry.weight, kWeightMin, kWeightMax);
   entry.shards = request.shards;
   const NodeEntry* known = FindEntry(request.node_id);
-  // An operator's wish to drain outlives the process.
-  if (known != nullptr && known->state == NodeState::kDraining) entry.state = NodeState::kDraining;
+  const bool draining = known != nullptr && nodes_.find(request.node_id)->second.identity.draining;
+  entry.state = draining ? NodeState::kDraining : NodeState::kActive;
   if (known != nullptr && nodes_.find(request.node_id)->second.identity.boot_nonce == request.boot_nonce) {
     entry.incarnation = known->incarnation;
   } else if (known == nullptr && request.held_incarnation > 0) {
@@ -215,7 +215,7 @@ absl::StatusOr<HeartbeatResult> Router::Heartbeat(const HeartbeatRequest& reques
     // It was paused or cut off. Its blocks are still verified on every read, so it keeps them; but what it
     // says of itself may be from before, so only its next heartbeat's figures count.
     NodeEntry back = *entry;
-    back.state = NodeState::kActive;
+    back.state = node.identity.draining ? NodeState::kDraining : NodeState::kActive;
     ClusterMap next = map_;
     Upsert(next, std::move(back));
     CISTERN_RETURN_IF_ERROR(Publish(std::move(next), last_incarnation_, {}));
@@ -286,7 +286,8 @@ void Router::ExpireSilent(Nanos now) {
 
 void Router::CloseOldMoves(Nanos now) {
   std::vector<OpenMove> open = moves_;
-  std::erase_if(open, [now](const OpenMove& move) { return move.closes <= now; });
+  std::erase_if(open,
+                [&](const OpenMove& move) { return move.closes <= now && !NamesDraining(move.owners); });
   if (open.size() == moves_.size()) return;
   std::vector<OpenMove> before = std::exchange(moves_, std::move(open));
   if (!Publish(map_, last_incarnation_, {}).ok()) moves_ = std::move(before);

@@ -76,6 +76,10 @@ class Router {
   // are given hinted_silent_max without a heartbeat instead of node_silent_max. Gives how many have missed
   // one. PermissionDenied: no valid ticket. ResourceExhausted: kHintsPerSecondMax.
   absl::StatusOr<uint32_t> ReportPeersGone(const GoneReport& report, int64_t now_unix_s);
+  // Takes a node out of placement, or back in, until the contrary is said: what it holds is read as long as
+  // it runs. PermissionDenied: no ticket with the right to administer. NotFound. FailedPrecondition: the last
+  // active node.
+  absl::StatusOr<DrainResult> Drain(const DrainRequest& request, int64_t now_unix_s);
   // Expires silent nodes, closes old moves. Returns when it wants to be called again, at the latest.
   Nanos Tick();
 
@@ -118,6 +122,8 @@ class Router {
   // router_duplicates.cc
   absl::Status CheckAlone(const RegisterRequest& request);
   bool MayBeAlive(const NodeEntry& entry, const Node& node, Nanos now) const;
+  // A node that owned runs by `owners` is being drained.
+  bool NamesDraining(const OwnerSet& owners) const;
   // The node's entry and identity as they will be once registered; takes the next incarnation from
   // `last_incarnation`.
   NodeEntry EntryFor(const RegisterRequest& request, uint64_t& last_incarnation) const;

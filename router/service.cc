@@ -101,6 +101,20 @@ class ClusterHandlers final : public proto::Cluster::CallbackService {
     });
   }
 
+  grpc::ServerUnaryReactor* DrainNode(grpc::CallbackServerContext* context,
+                                      const proto::DrainNodeRequest* wire,
+                                      proto::DrainNodeReply* reply) override {
+    absl::StatusOr<DrainRequest> request = FromWire(*wire);
+    if (!request.ok()) return Refuse(*context, request.status());
+    return Run(*context, [request = *std::move(request), reply](Router& router) {
+      const absl::StatusOr<DrainResult> result = router.Drain(request, UnixSeconds());
+      if (!result.ok()) return result.status();
+      reply->set_state(static_cast<proto::NodeState>(result->state));
+      reply->set_epoch(result->epoch);
+      return absl::OkStatus();
+    });
+  }
+
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context, const proto::GetStatusRequest*,
                                       proto::GetStatusReply* reply) override {
     return Run(*context, [this, reply](Router& router) {

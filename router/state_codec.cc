@@ -34,6 +34,7 @@ StateChange EncodeNode(std::string_view id, const NodeIdentity& identity) {
   stored.set_boot_nonce(identity.boot_nonce);
   for (const uint64_t nonce : identity.old_nonces) stored.add_old_nonces(nonce);
   stored.set_place(identity.place);
+  stored.set_draining(identity.draining);
   return {NodeKey(id), stored.SerializeAsString()};
 }
 
@@ -61,7 +62,8 @@ absl::StatusOr<RouterState> DecodeState(const std::map<std::string, std::string>
     if (identity.old_nonces_size() > kStoredNoncesMax) return Damaged(key, "too many nonces");
     state.nodes[node.id] = {identity.boot_nonce(),
                             {identity.old_nonces().begin(), identity.old_nonces().end()},
-                            identity.place()};
+                            identity.place(),
+                            identity.draining()};
     if (node.incarnation > state.last_incarnation) return Damaged(key, "incarnation above the counter");
   }
   if (values.size() != state.nodes.size() + 1)

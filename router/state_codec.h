@@ -18,6 +18,7 @@ struct NodeIdentity {
   uint64_t boot_nonce = 0;
   std::vector<uint64_t> old_nonces;  // Newest last.
   std::string place;                 // As it registered.
+  bool draining = false;             // An operator's wish: it outlives processes.
   friend bool operator==(const NodeIdentity&, const NodeIdentity&) = default;
 };
 

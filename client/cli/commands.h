@@ -29,6 +29,7 @@ int RunLayoutFromConfig(const CliOptions& options);
 int RunSimEviction(const CliOptions& options);
 int RunFsck(const CliOptions& options);
 int RunQuotaList(const CliOptions& options);
+int RunDrain(const CliOptions& options);
 int RunQuotaSet(const CliOptions& options);
 int RunTop(const CliOptions& options);
 

@@ -219,7 +219,9 @@ bool LocalCluster::AllActive(const ClusterStatus& status) {
   size_t active = 0;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     for (const NodeRecord& record : status.nodes) {
-      if (record.entry.id != nodes_[i].id || record.entry.state != NodeState::kActive) continue;
+      const NodeState state = record.entry.state;
+      const bool up = state == NodeState::kActive || state == NodeState::kDraining;
+      if (record.entry.id != nodes_[i].id || !up) continue;
       if (nodes_[i].started && record.entry.incarnation <= old_incarnations_[i])
         continue;  // Its predecessor.
       if (!record.entry.shards.empty()) nodes_[i].address = record.entry.shards[0].tcp;

@@ -36,6 +36,7 @@ int Main(int argc, char** argv) {
       {"bench", RunBench},
       {"lookup", RunLookup},
       {"fsck", RunFsck},
+      {"drain", RunDrain},
       {"quota list", RunQuotaList},
       {"quota set", RunQuotaSet},
       {"top", RunTop},

@@ -106,6 +106,11 @@ struct FsckOptions {
   std::string data_dir;  // A node's data folder.
 };
 
+struct DrainOptions {
+  std::string node;
+  bool undo = false;  // Give it runs again.
+};
+
 // Everything that the command line and two environment variables (CISTERN_ROUTER, HOME) say. flags.cc fills
 // it.
 struct CliOptions {
@@ -128,6 +133,7 @@ struct CliOptions {
   SimOptions sim;
   FsckOptions fsck;
   QuotaOptions quota;
+  DrainOptions drain;
 };
 
 }  // namespace cistern

@@ -49,6 +49,9 @@ void AddTierCommands(CLI::App& app, CliOptions& out) {
       ->check(CLI::IsMember({"evict-own", "reject"}))
       ->capture_default_str();
   AddRetention(set, out.quota.retention);
+  CLI::App* drain = app.add_subcommand("drain", "Give a node nothing new, before it is stopped");
+  drain->add_option("NODE", out.drain.node, "Its id, as in `cistern status`")->required();
+  drain->add_flag("--undo", out.drain.undo, "Give it its share again");
   app.add_subcommand("top", "The most used runs of blocks, by temperature, and what each node does");
 }
 

@@ -266,4 +266,24 @@ absl::StatusOr<ClusterStatus> FetchClusterStatus(const std::string& router, Nano
   return FromWire(reply);
 }
 
+absl::StatusOr<DrainResult> DrainNode(const std::string& router, const std::string& node, bool undo,
+                                      Nanos timeout) {
+  CISTERN_RETURN_IF_ERROR(CheckAddress(router));
+  const auto stub = proto::Cluster::NewStub(MakeControlChannel(router, std::max(timeout, kSecond)));
+  const auto deadline = GrpcDeadline(timeout);
+  grpc::ClientContext ticket_context, context;
+  ticket_context.set_deadline(deadline);
+  context.set_deadline(deadline);
+  proto::GetTicketRequest wanted;
+  wanted.set_rights(kRightAdmin);
+  proto::GetTicketReply ticket;
+  absl::Status status = FromGrpc(stub->GetTicket(&ticket_context, wanted, &ticket));
+  if (!status.ok()) return Explain(router, status, "a ticket");
+  proto::DrainNodeReply reply;
+  status = FromGrpc(stub->DrainNode(&context, ToWire(DrainRequest{ticket.ticket(), node, undo}), &reply));
+  if (absl::IsNotFound(status) || absl::IsFailedPrecondition(status)) return status;  // About the node.
+  if (!status.ok()) return Explain(router, status, "draining");
+  return FromWire(reply);
+}
+
 }  // namespace cistern

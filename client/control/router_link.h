@@ -77,4 +77,8 @@ class RouterLink {
 // The same without a link, for tools. The error is one line that names the router.
 absl::StatusOr<ClusterStatus> FetchClusterStatus(const std::string& router, Nanos timeout);
 
+// Takes a node out of placement, or with `undo` back in. Likewise.
+absl::StatusOr<DrainResult> DrainNode(const std::string& router, const std::string& node, bool undo,
+                                      Nanos timeout);
+
 }  // namespace cistern

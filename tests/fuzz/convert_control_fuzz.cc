@@ -12,7 +12,7 @@ namespace cistern {
 namespace {
 
 // The first byte of an input says which message the rest is.
-enum Kind : uint8_t { kRegister, kRegistration, kHeartbeat, kTicket, kStatus, kGone, kKinds };
+enum Kind : uint8_t { kRegister, kRegistration, kHeartbeat, kTicket, kStatus, kGone, kDrain, kKinds };
 
 std::string Input(Kind kind, const google::protobuf::Message& wire) {
   return std::string(1, static_cast<char>(kind)).append(wire.SerializeAsString());
@@ -66,6 +66,7 @@ void FuzzSeeds(const std::function<void(const std::string&, const std::string&)>
   status.counters = {{"tickets_total", 1}};
   add("status", Input(kStatus, ToWire(status)));
   add("gone", Input(kGone, ToWire(GoneReport{"sealed", {{"node-1", 3}, {"node-2", 4}}})));
+  add("drain", Input(kDrain, ToWire(DrainRequest{"sealed", "node-1", true})));
 }
 
 }  // namespace cistern
@@ -96,6 +97,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case kGone:
       RoundTrip<proto::ReportPeersGoneRequest>(body, [](const auto& wire) { return FromWire(wire); });
+      break;
+    case kDrain:
+      RoundTrip<proto::DrainNodeRequest>(body, [](const auto& wire) { return FromWire(wire); });
       break;
     default:
       RoundTrip<proto::GetStatusReply>(body, [](const auto& wire) { return FromWire(wire); });

@@ -235,6 +235,39 @@ class TwoOfOneId(Case):
         self.assertGreater(self.node()["incarnation"], before["incarnation"])
 
 
+class Drain(Case):
+    def parts(self):
+        return {node["id"]: sum(tier["parts"] for tier in node["tiers"]) for node in self.cistern("status")["nodes"]}
+
+    def states(self):
+        return {node["id"]: node["state"] for node in self.cistern("status")["nodes"]}
+
+    def test_a_drained_node_is_read_and_gets_nothing_new(self):
+        self.up()
+        old, new = self.trace(200), self.trace(200, seed=2)
+        self.cistern("replay", old, "--bytes-per-block", "16K")
+        before = self.parts()
+        self.assertGreater(before["node-1"], 50)
+        self.assertEqual(self.cistern("drain", "node-1")["state"], "draining")
+        self.assertEqual(self.states(), {"node-1": "draining", "node-2": "active"})
+        again = self.cistern("replay", old, "--bytes-per-block", "16K", "--verify")
+        self.assertEqual((again["hit_blocks"], again["wrong_parts"], again["failed_parts"]), (again["blocks"], 0, 0), again)
+        self.cistern("replay", new, "--bytes-per-block", "64K")  # Other blocks: their size is in the layout's id.
+        after = self.parts()
+        self.assertEqual(after["node-1"], before["node-1"])
+        self.assertGreater(after["node-2"], before["node-2"] + 100)
+        self.kill(self.node_pids["node-1"])
+        self.up_again()
+        self.assertEqual(self.states(), {"node-1": "draining", "node-2": "active"})
+        last = run(harness.BIN / "cistern", "drain", "node-2", "--router", self.router)
+        self.assertEqual((last.returncode, len(last.stderr.splitlines())), (2, 1), last)
+        self.assertIn("no other node is active", last.stderr)
+        self.assertEqual(self.cistern("drain", "node-1", "--undo")["state"], "active")
+        self.assertEqual(self.cistern("drain", "node-9", codes=(2,)).keys(), {"error"})
+        self.cistern("replay", old, "--bytes-per-block", "32K")
+        self.assertGreater(self.parts()["node-1"], 20)
+
+
 class Hints(Case):
     def router_counters(self):
         return self.cistern("status")["router"]["counters"]
