@@ -7,78 +7,28 @@ deleted: values that are not used go when room is needed.
 from __future__ import annotations
 
 import hashlib
-import selectors
-import threading
-from typing import Any, Callable, Sequence
+import logging
+from typing import Any, Callable, Sequence, Tuple
 
 from ._cistern import Chain, Layout, Report
 from ._client import Client
-from ._errors import Error, PageResult
+from ._driver import REFUSED, Batch, Driver
+from ._errors import Code, Error, InvalidArgument, PageResult
 
+log = logging.getLogger("cistern")
 PART_BYTES_MAX = 4 << 20
 VALUE_BYTES_MAX = 64 * PART_BYTES_MAX
 SIZE_BYTES = 8
 BATCH_KEYS_MAX = 1024  # Calls outstanding of one batch; bigger batches go in pieces.
+CALLS_OF_A_RESULT_MAX = 2  # A put stores the value, then its size.
 KEY_TOKENS = 8  # SHA-256 as token ids.
-
-
-LOOK_S = 0.2  # How often a waiting call looks whether the driver is still there ...
-STAND_IN_S = 0.005  # ... and drives, where it is not.
-
-
-class Driver:
-    """Drives one client's submitted calls on a thread of its own, so that callers on any thread only wait for results."""
-
-    def __init__(self, client: Client):
-        self._client, self._ending = client, threading.Event()
-        self._thread = threading.Thread(target=self._run, name="cistern-driver", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        with selectors.DefaultSelector() as selector:
-            try:
-                selector.register(self._client.fileno(), selectors.EVENT_READ)
-                while not self._ending.is_set():
-                    if not self._client.poll():
-                        selector.select(0.1)
-            except Error:
-                pass  # The client was closed: its calls have ended.
-
-    def wait(self, ended: threading.Event) -> None:
-        """Every call has a deadline, but somebody has to look at it: once the thread is gone, whoever waits."""
-        while not ended.wait(LOOK_S if self._thread.is_alive() else STAND_IN_S):
-            if self._thread.is_alive():
-                continue
-            try:
-                self._client.poll()
-            except Error:
-                pass  # The client was closed: its calls end with it.
-
-    def close(self) -> None:
-        self._ending.set()
-        self._thread.join()
-
-
-class Batch:
-    """Results of some calls, in their order; `done` runs once, after the last, on the driver's thread."""
-
-    def __init__(self, count: int, done: Callable[[list[Any]], None]):
-        self.results: list[Any] = [None] * count
-        self._left, self._done, self._lock = count, done, threading.Lock()
-        if count == 0:
-            done(self.results)
-
-    def end(self, index: int, result: Any) -> None:
-        self.results[index] = result
-        with self._lock:
-            self._left -= 1
-            last = self._left == 0
-        if last:
-            self._done(self.results)
 
 
 def size_page(size: int) -> bytes:
     return size.to_bytes(SIZE_BYTES, "little")
+
+_Start = Callable[[Batch, int, int], None]  # Of a result: its batch, its place there and in the whole.
+_Absent = Tuple[Any, Any]  # The results where no call can be made, and where this one is wrong.
 
 
 class KeyedStore:
@@ -95,75 +45,96 @@ class KeyedStore:
 
     # ------------------------------------------------ batches that call back, on the driver's thread
     def submit_get(self, keys: Sequence[str], buffers: Sequence[Any], done: Callable[[list[PageResult]], None]) -> None:
-        """Each buffer takes the value of its key; a value of another size is a miss."""
-        check_pairs(keys, buffers)
-        batch = Batch(len(keys), done)
-        for i, (key, buffer) in enumerate(zip(keys, buffers)):
-            self._guard(batch, i, PageResult.INVALID, lambda i=i, key=key, buffer=buffer: self._fetch(key, buffer, batch, i))
+        """Each buffer takes the value of its key; a value of another size is a miss. What is wrong with a key or a buffer is a result too."""
+        self._submit(*self._getting(keys, buffers), done)
 
     def submit_put(self, keys: Sequence[str], values: Sequence[Any], done: Callable[[list[PageResult]], None]) -> None:
         """EXISTS and OK both mean that the value is there."""
-        check_pairs(keys, values)
-        batch = Batch(len(keys), done)
-        for i, (key, value) in enumerate(zip(keys, values)):
-            self._guard(batch, i, PageResult.INVALID, lambda i=i, key=key, value=value: self._store(key, value, batch, i))
+        self._submit(*self._putting(keys, values), done)
 
     def submit_exists(self, keys: Sequence[str], done: Callable[[list[bool]], None], size: int | None = None) -> None:
         """Whether each key has a value; `size`, where it is known, looks at the value itself."""
-        batch = Batch(len(keys), done)
-        for i, key in enumerate(keys):
-            def look(i: int = i, key: str = key) -> None:
-                chain = self._value_chain(key, size) if size is not None else self._chain(self._sizes, key, 1)
-                self.client.submit_lookup(chain, lambda blocks, error: batch.end(i, error is None and blocks == chain.blocks),
-                                          deadline_ms=self._deadline_ms)
-            self._guard(batch, i, False, look)
+        self._submit(*self._looking(keys, size), done)
 
     # ------------------------------------------------ the same, waiting
     def get(self, keys: Sequence[str], buffers: Sequence[Any]) -> list[PageResult]:
-        return self._wait(self.submit_get, keys, buffers)
+        return self._wait(*self._getting(keys, buffers))
 
     def put(self, keys: Sequence[str], values: Sequence[Any]) -> list[PageResult]:
-        return self._wait(self.submit_put, keys, values)
+        return self._wait(*self._putting(keys, values))
 
     def exists(self, keys: Sequence[str], size: int | None = None) -> list[bool]:
-        found: list[bool] = []
-        for at in range(0, len(keys), BATCH_KEYS_MAX):
-            found += self._await(lambda done, at=at: self.submit_exists(keys[at:at + BATCH_KEYS_MAX], done, size))
-        return found
+        return self._wait(*self._looking(keys, size))
 
     def size_of(self, key: str) -> int | None:
         page = bytearray(SIZE_BYTES)
         try:
+            if not self._driver.ready():
+                return None
             report = self.client.fetch(self._chain(self._sizes, key, 1), [page], deadline_ms=self._deadline_ms)
         except Error:
             return None
         return int.from_bytes(page, "little") if report else None
 
     # ------------------------------------------------ inside
-    def _wait(self, submit: Callable[..., None], keys: Sequence[str], memory: Sequence[Any]) -> list[PageResult]:
-        check_pairs(keys, memory)
-        out: list[PageResult] = []
-        for at in range(0, len(keys), BATCH_KEYS_MAX):
-            out += self._await(lambda done, at=at: submit(keys[at:at + BATCH_KEYS_MAX], memory[at:at + BATCH_KEYS_MAX], done))
+    def _getting(self, keys: Sequence[str], buffers: Sequence[Any]) -> tuple[int, _Start, _Absent]:
+        _same_length(keys, buffers)
+        return len(keys), lambda batch, i, at: self._fetch(keys[at], buffers[at], batch, i), (PageResult.PEER_GONE, PageResult.INVALID)
+
+    def _putting(self, keys: Sequence[str], values: Sequence[Any]) -> tuple[int, _Start, _Absent]:
+        _same_length(keys, values)
+        return len(keys), lambda batch, i, at: self._store(keys[at], values[at], batch, i), (PageResult.PEER_GONE, PageResult.INVALID)
+
+    def _looking(self, keys: Sequence[str], size: int | None) -> tuple[int, _Start, _Absent]:
+        if size is not None and size < 0:
+            raise InvalidArgument(Code.INVALID_ARGUMENT, f"size: {size} is negative")
+        return len(keys), lambda batch, i, at: self._look(keys[at], size, batch, i), (False, False)
+
+    def _submit(self, count: int, start: _Start, absent: _Absent, done: Callable[[list[Any]], None]) -> None:
+        batch = Batch(count, done)
+        try:
+            self._begin(batch, 0, start, absent)
+        except BaseException:
+            self._driver.let_go(batch)  # A signal's handler raised.
+            raise
+
+    def _wait(self, count: int, start: _Start, absent: _Absent) -> list[Any]:
+        out: list[Any] = []
+        for at in range(0, count, BATCH_KEYS_MAX):
+            batch = Batch(min(BATCH_KEYS_MAX, count - at))
+            out += self._driver.run(batch, lambda at=at, batch=batch: self._begin(batch, at, start, absent),
+                                    CALLS_OF_A_RESULT_MAX * self._deadline_ms / 1000, absent[0])
         return out
 
-    def _await(self, submit: Callable[[Callable[[list[Any]], None]], None]) -> list[Any]:
-        ended, held = threading.Event(), []
+    def _begin(self, batch: Batch, at: int, start: _Start, absent: _Absent) -> None:
+        """Every result comes, whatever is wrong with one key or its memory."""
+        ready = self._driver.ready()
+        if ready:
+            self._driver.add(batch)
+        for i in range(len(batch.results)):
+            if not ready:
+                batch.end(i, absent[0])
+                continue
+            try:
+                start(batch, i, at + i)
+            except REFUSED as error:
+                log.debug("cistern: key %d of a batch: %s", at + i, error)
+                batch.end(i, absent[1])
 
-        def done(results: list[Any]) -> None:
-            held.append(results)
-            ended.set()
-        submit(done)
-        self._driver.wait(ended)
-        return held[0]
-
-    def _guard(self, batch: Batch, index: int, otherwise: Any, submit: Callable[[], None]) -> None:
-        try:
-            submit()
-        except Error:
-            batch.end(index, otherwise)
+    def _look(self, key: str, size: int | None, batch: Batch, index: int) -> None:
+        if size is not None and size > VALUE_BYTES_MAX:
+            batch.end(index, False)  # No value is that large.
+            return
+        if size == 0:
+            self._take_size(key, batch, index, False, lambda found, stored: batch.end(index, found == PageResult.OK and stored == 0))
+            return
+        chain = self._value_chain(key, size) if size is not None else self._chain(self._sizes, key, 1)
+        batch.call(self.client, index, False, self.client.submit_lookup, chain, deadline_ms=self._deadline_ms,
+                   then=lambda blocks, error: batch.end(index, error is None and blocks == chain.blocks))
 
     def _chain(self, layout: Layout, key: str, blocks: int) -> Chain:
+        if not isinstance(key, str):
+            raise TypeError(f"a key is a str, not {type(key).__name__}")
         words = memoryview(hashlib.sha256(key.encode()).digest()).cast("I")
         return self.client.chain(layout, list(words) + [i for i in range(1, blocks) for _ in range(KEY_TOKENS)])
 
@@ -204,29 +175,41 @@ class KeyedStore:
         def stored(report: Report | None, error: Error | None) -> None:
             result = PageResult.BUSY if error is not None else worst(report)
             if result in (PageResult.OK, PageResult.EXISTS):
-                self._guard(batch, index, PageResult.BUSY, lambda: self._store_size(key, size, batch, index, result))
+                self._store_size(key, size, batch, index, result)
             else:
                 batch.end(index, result)
-        self.client.submit_store(self._value_chain(key, size), pages, stored, deadline_ms=self._deadline_ms)
+        batch.call(self.client, index, PageResult.INVALID, self.client.submit_store, self._value_chain(key, size), pages, then=stored,
+                   deadline_ms=self._deadline_ms)
 
     def _store_size(self, key: str, size: int, batch: Batch, index: int, result: PageResult) -> None:
         """After the value: a key is there only when all of it is."""
-        self.client.submit_store(self._chain(self._sizes, key, 1), [size_page(size)], lambda report, error: batch.end(
-            index, result if error is None and worst(report) in (PageResult.OK, PageResult.EXISTS) else PageResult.BUSY),
-            deadline_ms=self._deadline_ms)
+        batch.call(self.client, index, PageResult.BUSY, self.client.submit_store, self._chain(self._sizes, key, 1), [size_page(size)],
+                   then=lambda report, error: batch.end(
+                       index, result if error is None and worst(report) in (PageResult.OK, PageResult.EXISTS) else PageResult.BUSY),
+                   deadline_ms=self._deadline_ms)
 
     def _fetch(self, key: str, buffer: Any, batch: Batch, index: int) -> None:
         pages, size = self._pages(buffer, True)
-        if not 0 < size <= VALUE_BYTES_MAX:
+        if size > VALUE_BYTES_MAX:
             batch.end(index, PageResult.MISS)
-            return
-        self.client.submit_fetch(self._value_chain(key, size), pages, lambda report, error: batch.end(
-            index, PageResult.DEADLINE if error is not None else worst(report)), deadline_ms=self._deadline_ms)
+        elif size == 0:
+            self._take_size(key, batch, index, PageResult.INVALID,
+                            lambda found, stored: batch.end(index, PageResult.MISS if found == PageResult.OK and stored else found))
+        else:
+            batch.call(self.client, index, PageResult.INVALID, self.client.submit_fetch, self._value_chain(key, size), pages,
+                       then=lambda report, error: batch.end(index, PageResult.DEADLINE if error is not None else worst(report)),
+                       deadline_ms=self._deadline_ms)
+
+    def _take_size(self, key: str, batch: Batch, index: int, otherwise: Any, then: Callable[[PageResult, int], None]) -> None:
+        """An empty value is its size alone."""
+        page = bytearray(SIZE_BYTES)
+        batch.call(self.client, index, otherwise, self.client.submit_fetch, self._chain(self._sizes, key, 1), [page], deadline_ms=self._deadline_ms,
+                   then=lambda report, error: then(PageResult.DEADLINE if error is not None else worst(report), int.from_bytes(page, "little")))
 
 
-def check_pairs(keys: Sequence[str], memory: Sequence[Any]) -> None:
+def _same_length(keys: Sequence[str], memory: Sequence[Any]) -> None:
     if len(keys) != len(memory):
-        raise ValueError(f"{len(keys)} keys, {len(memory)} buffers")
+        raise InvalidArgument(Code.INVALID_ARGUMENT, f"{len(keys)} keys, {len(memory)} buffers")
 
 
 def worst(report: Report | None) -> PageResult:

@@ -35,20 +35,22 @@ class CisternClient:
         self._closed = False
 
     def event_fd(self) -> int:
+        """-1 once closed."""
         return self._fd
 
     def submit_batch_get(self, keys: Sequence[str], memviews: Sequence[Any]) -> int:
-        return self._submit(lambda end: self._store.submit_get(keys, memviews, lambda got: end([r == PageResult.OK for r in got], got)))
+        return self._submit(len(keys), lambda end: self._store.submit_get(keys, memviews, lambda got: end([r == PageResult.OK for r in got], got)))
 
     def submit_batch_set(self, keys: Sequence[str], memviews: Sequence[Any]) -> int:
-        return self._submit(lambda end: self._store.submit_put(keys, memviews, lambda put: end([r in THERE for r in put], put)))
+        return self._submit(len(keys), lambda end: self._store.submit_put(keys, memviews, lambda put: end([r in THERE for r in put], put)))
 
     def submit_batch_exists(self, keys: Sequence[str]) -> int:
-        return self._submit(lambda end: self._store.submit_exists(keys, lambda found: end(found, [])))
+        return self._submit(len(keys), lambda end: self._store.submit_exists(keys, lambda found: end(found, [])))
 
     def drain_completions(self) -> list[tuple[int, bool, str, list[bool]]]:
+        """After close() too: what that has ended."""
         with self._lock:
-            if not self._closed:  # Then the number is another file's.
+            if self._fd >= 0:  # The number of a closed one may be somebody else's.
                 try:
                     os.eventfd_read(self._fd)
                 except BlockingIOError:
@@ -63,9 +65,11 @@ class CisternClient:
             self._closed = True
         self._store.close()
         self._client.close()  # Ends what is outstanding; LMCache may still drain it.
-        os.close(self._fd)
+        with self._lock:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
 
-    def _submit(self, start: Any) -> int:
+    def _submit(self, count: int, start: Any) -> int:
         with self._lock:
             self._next += 1
             number = self._next
@@ -73,11 +77,17 @@ class CisternClient:
         def end(right: list[bool], results: list[PageResult]) -> None:
             # A miss is no error: the list says which keys. Reasons of refused or failed ones go along for people.
             reasons = sorted({r.name for r in results if r not in THERE and r != PageResult.MISS})
+            tell(not reasons, ", ".join(reasons), list(right))
+
+        def tell(well: bool, why: str, right: list[bool]) -> None:
             with self._lock:
-                self._ended.append((number, not reasons, ", ".join(reasons), list(right)))
-                if not self._closed:
+                self._ended.append((number, well, why, right))
+                if self._fd >= 0:
                     os.eventfd_write(self._fd, 1)
-        start(end)
+        try:
+            start(end)
+        except ValueError as error:  # Refused as a whole, before any key.
+            tell(False, str(error), [False] * count)
         return number
 
 

@@ -10,13 +10,13 @@ import dataclasses
 import hashlib
 import os
 import struct
-import threading
 from typing import Any, Callable, Sequence
 
 from .._cistern import Chain, Layout, Report
 from .._client import Client
+from .._driver import Batch, Driver
 from .._errors import Error, PageResult
-from ..keyed import BATCH_KEYS_MAX, KEY_TOKENS, PART_BYTES_MAX, Batch, Driver, worst
+from ..keyed import BATCH_KEYS_MAX, KEY_TOKENS, PART_BYTES_MAX, worst
 
 VALUE_BYTES_MAX = 1 << 30
 ATTEMPTS_MAX = 3  # Of a call that others' puts and removals get between.
@@ -213,6 +213,8 @@ class ObjectStore:
         return [self._head(key)] + ([self._value(key, head)] if head is not None and head.size else [])
 
     def _remove(self, chains: list[Chain]) -> bool:
+        if not self._driver.ready():
+            return False
         try:
             self.client.remove(chains, deadline_ms=self._deadline_ms)
         except Error:
@@ -240,33 +242,39 @@ class ObjectStore:
 
     def _move(self, moves: list[tuple[Chain, list[Any]]], most: int, wait: Any, submit: Any) -> list[PageResult]:
         deadline_ms = self._deadline_ms + most // BYTES_PER_DEADLINE_MS
+        if not self._driver.ready():
+            return [PageResult.PEER_GONE] * len(moves)
         if len(moves) == 1:  # Who waits drives: no thread in between.
             try:
                 return [worst(wait(*moves[0], deadline_ms=deadline_ms))]
             except Error as error:
                 return [_result_of(error)]
 
-        def start(i: int, end: Callable[[PageResult], None]) -> None:
-            submit(*moves[i], lambda report, error: end(worst(report) if error is None else _result_of(error)), deadline_ms=deadline_ms)
-        return self._all_of(len(moves), start, _result_of)
+        def start(batch: Batch, index: int, i: int) -> None:
+            batch.call(self.client, index, PageResult.INVALID, submit, *moves[i], deadline_ms=deadline_ms,
+                       then=lambda report, error: batch.end(index, worst(report) if error is None else _result_of(error)))
+        return self._all_of(len(moves), start, deadline_ms, PageResult.PEER_GONE)
 
     def _lookup(self, chains: list[Chain]) -> list[bool]:
-        def start(i: int, end: Callable[[bool], None]) -> None:
-            self.client.submit_lookup(chains[i], lambda blocks, error: end(error is None and blocks == len(chains[i])),
-                                      deadline_ms=self._deadline_ms)
-        return self._all_of(len(chains), start, lambda error: False)
+        def start(batch: Batch, index: int, i: int) -> None:
+            batch.call(self.client, index, False, self.client.submit_lookup, chains[i], deadline_ms=self._deadline_ms,
+                       then=lambda blocks, error: batch.end(index, error is None and blocks == len(chains[i])))
+        return self._all_of(len(chains), start, self._deadline_ms, False)
 
-    def _all_of(self, count: int, start: Callable[[int, Callable[[Any], None]], None], otherwise: Callable[[Error], Any]) -> list[Any]:
+    def _all_of(self, count: int, start: Callable[[Batch, int, int], None], deadline_ms: int, otherwise: Any) -> list[Any]:
+        """start(batch, index in it, index of all) begins one call."""
         out: list[Any] = []
         for at in range(0, count, BATCH_KEYS_MAX):
-            ended = threading.Event()
-            batch = Batch(min(BATCH_KEYS_MAX, count - at), lambda results: (out.extend(results), ended.set()))
-            for i in range(at, at + len(batch.results)):
-                try:
-                    start(i, lambda result, i=i, batch=batch: batch.end(i - at, result))
-                except Error as error:
-                    batch.end(i - at, otherwise(error))
-            self._driver.wait(ended)
+            batch = Batch(min(BATCH_KEYS_MAX, count - at))
+
+            def begin(at: int = at, batch: Batch = batch) -> None:
+                ready = self._driver.ready()
+                for i in range(len(batch.results)):
+                    if ready:
+                        start(batch, i, at + i)
+                    else:
+                        batch.end(i, otherwise)
+            out += self._driver.run(batch, begin, deadline_ms / 1000, otherwise)
         return out
 
 

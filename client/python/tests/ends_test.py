@@ -1,0 +1,212 @@
+"""How calls end when something goes wrong around them (a closed store, a fork, an interrupt), against a real cluster:
+ends_test.py BIN_DIR TESTS_DIR, by an interpreter that has cistern installed."""
+import ctypes, os, pathlib, signal, subprocess, sys, threading, time, unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tests/integration"))
+import harness
+
+import cistern
+from cistern import PageResult
+from cistern.keyed import KeyedStore
+from cistern.lmcache import CisternClient
+from cistern.mooncake_compat import MooncakeDistributedStore, objects
+
+
+def ends(test, call):
+    """What the call gives; a failure when it does not end."""
+    got = []
+    thread = threading.Thread(target=lambda: got.append(call()), daemon=True)
+    thread.start()
+    thread.join(harness.PATIENCE)
+    test.assertFalse(thread.is_alive(), "the call hangs")
+    return got[0]
+
+
+class Store(harness.Case):
+    nodes, ram = 1, "128M"
+
+    def setUp(self):
+        super().setUp()
+        self.up()
+        self.client = cistern.Client(self.router)
+        self.addCleanup(self.client.close)
+        self.store = KeyedStore(self.client, "ends")
+        self.addCleanup(self.store.close)
+        self.assertEqual(self.store.put(["a", "b"], [b"1234", b"12345"]), [PageResult.OK] * 2)
+
+    def halt(self):
+        """The node stands still: what is asked of it stays outstanding."""
+        pid = self.node_pids["node-1"]
+        self.kill(pid, signal.SIGSTOP)
+        self.addCleanup(self.kill, pid, signal.SIGCONT)
+        harness.wait_for(lambda: harness.halted(pid), "a node that stands still")
+
+    def test_a_closed_store_gives_misses(self):
+        self.store.close()
+        self.assertEqual(ends(self, lambda: self.store.get(["a"], [bytearray(4)])), [PageResult.PEER_GONE])
+        self.assertEqual(ends(self, lambda: self.store.put(["a"], [b"1234"])), [PageResult.PEER_GONE])
+        self.assertEqual((ends(self, lambda: self.store.exists(["a"])), self.store.size_of("a")), ([False], None))
+
+    def test_a_closed_client_gives_misses(self):
+        self.client.close()
+        self.assertNotIn(ends(self, lambda: self.store.get(["a"], [bytearray(4)]))[0], (PageResult.OK, None))
+
+    def test_closing_ends_batches_that_nobody_waits_for(self):
+        self.halt()
+        ended = threading.Event()
+        self.store.submit_get(["a"], [bytearray(4)], lambda results: ended.set())
+        ends(self, self.store.close)
+        self.assertTrue(ended.is_set())
+
+    def test_a_forked_child_is_told_to_make_its_own(self):
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if self.store.get(["a"], [bytearray(4)]) == [PageResult.PEER_GONE] and self.store.exists(["a"]) == [False] else 1)
+        self.addCleanup(lambda: os.waitpid(child, 0) if not done else None)
+        done = []
+
+        def gone():
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if pid:
+                done.append(status)
+            return pid
+        try:
+            harness.wait_for(gone, "a child that ends", 20)
+        finally:
+            if not done:
+                os.kill(child, signal.SIGKILL)
+        self.assertEqual(done, [0])
+        self.assertEqual(self.store.get(["a"], [bytearray(4)]), [PageResult.OK])
+
+    def test_a_driver_outlives_an_error(self):
+        real, raised = self.client.poll, threading.Event()
+
+        def once():
+            self.client.poll = real
+            raised.set()
+            raise MemoryError("once")
+        self.client.poll = once
+        with self.assertLogs("cistern", "ERROR"):
+            self.store.get(["b"], [bytearray(5)])
+            self.assertTrue(raised.wait(harness.PATIENCE))
+            self.assertEqual(ends(self, lambda: self.store.get(["a"], [bytearray(4)])), [PageResult.OK])
+
+    def test_a_driver_that_has_ended_is_started_again(self):
+        real = self.client.poll
+
+        def end():
+            self.client.poll = real
+            raise SystemExit
+        self.client.poll = end
+        with self.assertLogs("cistern", "WARNING"):
+            ends(self, lambda: self.store.get(["b"], [bytearray(5)]))  # By the old one, or by a waiting thread's new one.
+            harness.wait_for(lambda: self.client.poll is real, "a driver that ends", 20)
+            self.assertEqual(ends(self, lambda: self.store.get(["a"], [bytearray(4)])), [PageResult.OK])
+
+    def test_one_wrong_key_or_buffer_is_its_own_result(self):
+        for keys, buffers in ((["a", None], [bytearray(4), bytearray(4)]), (["a", "\udc80"], [bytearray(4), bytearray(4)]),
+                              (["a", "b"], [bytearray(4), memoryview(bytearray(10))[::2]]), (["a", "b"], [bytearray(4), None])):
+            self.assertEqual(ends(self, lambda: self.store.get(keys, buffers)), [PageResult.OK, PageResult.INVALID], keys)
+        self.assertEqual(self.store.put(["c", 5], [b"c", b"5"]), [PageResult.OK, PageResult.INVALID])
+        self.assertEqual(self.store.exists(["a", None]), [True, False])
+
+    def test_sizes_are_bounded_and_empty_values_come_back(self):
+        with self.assertRaises(ValueError):
+            self.store.exists(["a"], size=-1)
+        self.assertEqual([self.store.exists(["a"], size=size) for size in (4, 0, 2**62)], [[True], [False], [False]])
+        self.assertEqual(self.store.get(["e"], [bytearray()]), [PageResult.MISS])
+        self.assertEqual(self.store.put(["e"], [b""]), [PageResult.OK])
+        self.assertEqual(self.store.get(["e", "a"], [bytearray(), bytearray()]), [PageResult.OK, PageResult.MISS])
+        self.assertEqual((self.store.exists(["e"]), self.store.exists(["e"], size=0)), ([True], [True]))
+
+    def test_no_wait_is_longer_than_the_deadline_and_a_slack(self):
+        """Calls that never end on their own, as of a client that nobody drives: the waiting thread takes over."""
+        self.store._driver._ending.set()
+        self.store._driver._thread.join()
+        self.store._driver.ready = lambda: True
+        self.assertEqual(ends(self, lambda: self.store.get(["a"], [bytearray(4)]))[0] is not None, True)
+
+    def interrupted(self, begin):
+        """Runs begin() while the node stands still and interrupts it once a call is outstanding."""
+        self.halt()
+        caller = threading.main_thread().ident
+        batches = self.watch()
+
+        def interrupt():
+            harness.wait_for(lambda: any(batch.outstanding for batch in batches), "a call that is outstanding")
+            signal.pthread_kill(caller, signal.SIGINT)
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with self.assertRaises(KeyboardInterrupt):
+            begin()
+            thread.join()
+        thread.join()
+        self.assertEqual([batch.outstanding for batch in batches], [False] * len(batches))
+
+    def watch(self):
+        batches, real = [], cistern._driver.Batch.__init__
+
+        def init(batch, *args):
+            real(batch, *args)
+            batches.append(batch)
+        cistern._driver.Batch.__init__ = init
+        self.addCleanup(setattr, cistern._driver.Batch, "__init__", real)
+        return batches
+
+    def test_an_interrupted_batch_has_let_go_of_its_memory(self):
+        self.store._deadline_ms = 60_000
+        self.interrupted(lambda: self.store.get(["a", "b"], [bytearray(4), bytearray(5)]))
+
+    def test_an_interrupted_mooncake_batch_has_let_go_of_its_memory(self):
+        store = MooncakeDistributedStore()
+        self.assertEqual(store.setup(dict(local_hostname="h", master_server_addr=self.router, deadline_ms=60_000)), 0)
+        self.addCleanup(store.close)
+        sizes = [1 << 20] * 3
+        self.assertEqual(store.put_batch(["x", "y", "z"], [bytes(n) for n in sizes]), 0)
+        memory = (ctypes.c_ubyte * sum(sizes))()
+        at = ctypes.addressof(memory)
+        pointers = [at, at + sizes[0], at + 2 * sizes[0]]
+        heads = store._objects.heads(["x", "y", "z"])
+        store._objects.heads = lambda keys: heads  # The node stands still for the values.
+        self.interrupted(lambda: store.batch_get_into(["x", "y", "z"], pointers, sizes))
+
+
+class LMCacheEnds(harness.Case):
+    nodes, ram = 1, "128M"
+
+    def setUp(self):
+        super().setUp()
+        self.up()
+        self.connector = CisternClient(self.router)
+        self.addCleanup(self.connector.close)
+
+    def completions(self, count):
+        ended = []
+        harness.wait_for(lambda: ended.extend(self.connector.drain_completions()) or len(ended) >= count, "completions")
+        return ended
+
+    def test_every_batch_completes(self):
+        number = self.connector.submit_batch_get(["a", "b"], [bytearray(4)])
+        self.assertEqual(self.completions(1), [(number, False, "INVALID_ARGUMENT: 2 keys, 1 buffers", [False, False])])
+        number = self.connector.submit_batch_get(["a", "b"], [memoryview(bytearray(8))[::2], bytearray(4)])
+        self.assertEqual(self.completions(1), [(number, False, "INVALID", [False, False])])
+        number = self.connector.submit_batch_exists(["a", None])
+        self.assertEqual(self.completions(1), [(number, True, "", [False, False])])
+
+    def test_draining_a_closed_connector_reads_nobodys_descriptor(self):
+        fd = self.connector.event_fd()
+        self.connector.close()
+        reader, writer = os.pipe()
+        os.dup2(reader, fd)
+        for one in {reader, writer, fd}:
+            self.addCleanup(os.close, one)
+        os.write(writer, b"not ours at all")
+        self.assertEqual(self.connector.drain_completions(), [])
+        self.assertEqual(os.read(fd, 100), b"not ours at all")
+        self.connector.close()
+        number = self.connector.submit_batch_exists(["a"])
+        self.assertEqual(self.completions(1), [(number, True, "", [False])])
+
+
+if __name__ == "__main__":
+    harness.main()
