@@ -13,7 +13,8 @@ from ._errors import Code, Error
 
 log = logging.getLogger("cistern")
 WAIT_SLACK_S = 5.0  # Beyond the deadlines of its calls; a wait that long ends by cancelling them.
-TICK_S = 0.1  # How often a waiting thread looks whether somebody still drives.
+TICK_S = 0.1  # How often a waiting thread looks whether somebody still drives,
+STAND_IN_S = 0.005  # and drives where nobody does.
 REFUSED = (Error, TypeError, ValueError, OverflowError, BufferError)  # What a call raises that has not begun.
 
 
@@ -116,14 +117,18 @@ class Driver:
         self._told = False
         self._thread = self._start()
 
-    def ready(self) -> bool:
-        """Whether calls can be made; the thread is there then. Why not goes to the log, once."""
+    def usable(self) -> bool:
+        """Whether calls can be made, of whose ends whoever waits takes care. Why not goes to the log, once."""
         if os.getpid() != self._pid:
             if not self._told:
                 self._told = True
                 log.warning("cistern: this store belongs to process %d; a forked child has to make its own: all is a miss", self._pid)
             return False
-        if self._ending.is_set() or self._client.closed:
+        return True
+
+    def ready(self) -> bool:
+        """Whether there is a thread that drives; one that has ended is made anew."""
+        if not self.usable() or self._ending.is_set() or self._client.closed:
             return False
         with self._lock:
             if not self._thread.is_alive():
@@ -143,7 +148,7 @@ class Driver:
         try:
             begin()
             until = time.monotonic() + seconds + WAIT_SLACK_S
-            while not batch.ended.wait(TICK_S):
+            while not batch.ended.wait(TICK_S if self.ready() else STAND_IN_S):
                 if time.monotonic() > until:
                     log.error("cistern: calls did not end within %.1f s of their deadlines; they are cancelled", WAIT_SLACK_S)
                     break

@@ -69,7 +69,7 @@ class KeyedStore:
     def size_of(self, key: str) -> int | None:
         page = bytearray(SIZE_BYTES)
         try:
-            if not self._driver.ready():
+            if not self._driver.usable():
                 return None
             report = self.client.fetch(self._chain(self._sizes, key, 1), [page], deadline_ms=self._deadline_ms)
         except Error:
@@ -92,6 +92,11 @@ class KeyedStore:
 
     def _submit(self, count: int, start: _Start, absent: _Absent, done: Callable[[list[Any]], None]) -> None:
         batch = Batch(count, done)
+        if not self._driver.ready():  # Nobody would end it.
+            for i in range(count):
+                batch.end(i, absent[0])
+            return
+        self._driver.add(batch)
         try:
             self._begin(batch, 0, start, absent)
         except BaseException:
@@ -108,9 +113,7 @@ class KeyedStore:
 
     def _begin(self, batch: Batch, at: int, start: _Start, absent: _Absent) -> None:
         """Every result comes, whatever is wrong with one key or its memory."""
-        ready = self._driver.ready()
-        if ready:
-            self._driver.add(batch)
+        ready = self._driver.usable()
         for i in range(len(batch.results)):
             if not ready:
                 batch.end(i, absent[0])

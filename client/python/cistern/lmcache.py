@@ -32,10 +32,9 @@ class CisternClient:
         self._lock = threading.Lock()
         self._next = 0
         self._ended: collections.deque[tuple[int, bool, str, list[bool]]] = collections.deque()
-        self._closed = False
+        self._closed, self._fd_is_ours = False, True
 
     def event_fd(self) -> int:
-        """-1 once closed."""
         return self._fd
 
     def submit_batch_get(self, keys: Sequence[str], memviews: Sequence[Any]) -> int:
@@ -50,7 +49,7 @@ class CisternClient:
     def drain_completions(self) -> list[tuple[int, bool, str, list[bool]]]:
         """After close() too: what that has ended."""
         with self._lock:
-            if self._fd >= 0:  # The number of a closed one may be somebody else's.
+            if self._fd_is_ours:  # The number of a closed one may be somebody else's.
                 try:
                     os.eventfd_read(self._fd)
                 except BlockingIOError:
@@ -66,8 +65,8 @@ class CisternClient:
         self._store.close()
         self._client.close()  # Ends what is outstanding; LMCache may still drain it.
         with self._lock:
-            fd, self._fd = self._fd, -1
-            os.close(fd)
+            self._fd_is_ours = False
+            os.close(self._fd)
 
     def _submit(self, count: int, start: Any) -> int:
         with self._lock:
@@ -82,7 +81,7 @@ class CisternClient:
         def tell(well: bool, why: str, right: list[bool]) -> None:
             with self._lock:
                 self._ended.append((number, well, why, right))
-                if self._fd >= 0:
+                if self._fd_is_ours:
                     os.eventfd_write(self._fd, 1)
         try:
             start(end)

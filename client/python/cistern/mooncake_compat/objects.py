@@ -213,7 +213,7 @@ class ObjectStore:
         return [self._head(key)] + ([self._value(key, head)] if head is not None and head.size else [])
 
     def _remove(self, chains: list[Chain]) -> bool:
-        if not self._driver.ready():
+        if not self._driver.usable():
             return False
         try:
             self.client.remove(chains, deadline_ms=self._deadline_ms)
@@ -242,7 +242,7 @@ class ObjectStore:
 
     def _move(self, moves: list[tuple[Chain, list[Any]]], most: int, wait: Any, submit: Any) -> list[PageResult]:
         deadline_ms = self._deadline_ms + most // BYTES_PER_DEADLINE_MS
-        if not self._driver.ready():
+        if not self._driver.usable():
             return [PageResult.PEER_GONE] * len(moves)
         if len(moves) == 1:  # Who waits drives: no thread in between.
             try:
@@ -268,7 +268,7 @@ class ObjectStore:
             batch = Batch(min(BATCH_KEYS_MAX, count - at))
 
             def begin(at: int = at, batch: Batch = batch) -> None:
-                ready = self._driver.ready()
+                ready = self._driver.usable()
                 for i in range(len(batch.results)):
                     if ready:
                         start(batch, i, at + i)
