@@ -46,7 +46,8 @@ struct LoopbackNetwork::Event {
   std::shared_ptr<Frame> frame;  // Shared by the frame's events.
   std::shared_ptr<PullOp> pull;  // Shared by the pull's two events.
   uint32_t chunk = 0;
-  Bytes bytes;  // Of the chunk.
+  Bytes bytes;         // Of the chunk.
+  uint32_t heals = 0;  // Of its direction, when it was put in order.
   uint64_t cookie = 0;
   absl::Status why;
 };
@@ -69,6 +70,8 @@ struct LoopbackNetwork::Connection {
     size_t frames = 0;
     size_t body_bytes = 0;
     std::deque<std::unique_ptr<Event>> parked;  // Behind a cut, in order.
+    uint32_t heals = 0;
+    Nanos settled = 0;  // When the last of what was parked until the last heal arrives.
   };
   uint32_t id = 0;
   std::string name;  // What the connecting end asked for.

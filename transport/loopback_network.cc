@@ -60,18 +60,13 @@ void LoopbackNetwork::Partition(const std::string& a, const std::string& b) {
 void LoopbackNetwork::Heal(const std::string& a, const std::string& b) {
   cuts_.erase({a, b});
   cuts_.erase({b, a});
-  for (auto& [id, connection] : connections_) {
-    Requeue(*connection, 0);
-    Requeue(*connection, 1);
-  }
+  for (auto& [id, connection] : connections_)
+    for (const int direction : {0, 1}) Requeue(*connection, direction);
 }
 
 void LoopbackNetwork::HealAll() {
   cuts_.clear();
-  for (auto& [id, connection] : connections_) {
-    Requeue(*connection, 0);
-    Requeue(*connection, 1);
-  }
+  Heal({}, {});
 }
 
 // Sends what waited behind a cut on its way again, in its order.
@@ -82,11 +77,14 @@ void LoopbackNetwork::Requeue(Connection& connection, int direction) {
   if (way.parked.empty() || IsCut(from, to)) return;
   const LinkFaults& faults = FaultsOf(from, to);
   Nanos at = clock_.Now() + Draw(faults.delay_min, faults.delay_max);
+  ++way.heals;
   for (std::unique_ptr<Event>& event : way.parked) {
     at += Draw(0, faults.chunk_max);
+    event->heals = way.heals;
     Push(at, std::move(event));
   }
   way.parked.clear();
+  way.settled = at;
   way.last = std::max(way.last, at);
 }
 
@@ -149,6 +147,11 @@ void LoopbackNetwork::Dispatch(std::unique_ptr<Event> event) {
   Connection::End& from = connection->ends[direction];
   Connection::End& to = connection->ends[event->side];
   const bool travels = event->kind != Event::Kind::kSent && event->kind != Event::Kind::kHandshakeTimeout;
+  if (travels && event->heals != way.heals && event->at <= way.settled) {  // Else it would overtake.
+    event->heals = way.heals;
+    Push(way.settled, std::move(event));
+    return;
+  }
   if (travels && (!way.parked.empty() || IsCut(from.host, to.host))) {
     ++injected_["parked"];
     way.parked.push_back(std::move(event));
@@ -170,12 +173,9 @@ void LoopbackNetwork::Dispatch(std::unique_ptr<Event> event) {
       Close(connection->id, event->side, false);
     return;
   }
-  if (event->kind == Event::Kind::kPullHalf) {
-    PullHalf(*connection, *event);
-    return;
-  }
-  if (event->kind == Event::Kind::kPullEnd) PullHalf(*connection, *event);
-  to.endpoint->inbox_.push_back(std::move(event));
+  const bool first_half = event->kind == Event::Kind::kPullHalf;
+  if (first_half || event->kind == Event::Kind::kPullEnd) PullHalf(*connection, *event);
+  if (!first_half) to.endpoint->inbox_.push_back(std::move(event));
 }
 
 // Reads the sender's memory for one chunk. False when the frame goes no further.

@@ -46,6 +46,33 @@ TEST_F(LoopbackTest, HoldsFramesBehindACutAndDeliversThemInOrderAfterIt) {
   for (uint64_t id = 1; id <= 6; ++id) EXPECT_EQ(node_handler_.frames[id - 1].header.request_id, id);
 }
 
+// Nothing overtakes what a cut held back, least of all the rest of the same payload or the second half of a
+// pull: it would look like damage on a connection that knows none.
+TEST_F(LoopbackTest, KeepsTheOrderWhereACutFallsIntoTheMiddleOfWhatIsUnderWay) {
+  const PeerId peer = ConnectUp();
+  LinkFaults slow;
+  slow.delay_max = slow.chunk_max = 10 * kMillisecond;
+  network_.SetFaults("client", "node", slow);
+  Bytes payload(4000);
+  for (size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<std::byte>(i / 7);
+  const uint32_t crc = Crc32c(payload.data(), payload.size());
+  uint64_t id = 0;
+  for (int round = 0; round < 200; ++round) {
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(SendTo(client_, peer, ++id, payload).ok());
+    Run((1 + round % 20) * kMillisecond);
+    network_.PartitionOneWay("client", "node");
+    Run((1 + round % 7) * kMillisecond);
+    network_.HealAll();
+    if (round % 2 == 0) Run(kSecond);
+  }
+  Run();
+  ASSERT_THAT(node_handler_.frames, SizeIs(id));
+  for (uint64_t i = 0; i < id; ++i) {
+    EXPECT_EQ(node_handler_.frames[i].header.request_id, i + 1);
+    EXPECT_THAT(node_handler_.frames[i].crcs, ElementsAre(crc)) << "frame " << i;
+  }
+}
+
 TEST_F(LoopbackTest, CatchesFlippedBitsInHeadersAndBodies) {
   LinkFaults faults;
   faults.flip_body = 1;
