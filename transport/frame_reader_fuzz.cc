@@ -2,6 +2,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -13,7 +14,8 @@
 
 // What a peer may send, as a stream, in chunks: the first byte says how the chunks are cut and what becomes
 // of payloads, the rest is the stream. Checksums are made right where a header begins, so that inputs get
-// behind them. Memory stays below what came plus the fixed buffers.
+// behind them. Memory stays below what came plus the fixed buffers. Each stream is read twice, plainly and
+// ahead or through a ring: both readers must tell the same.
 namespace {
 
 using cistern::FrameReader;
@@ -54,6 +56,76 @@ struct Ring {
       *cistern::SharedRing::Join(cistern::UniqueFd(dup(node->fd())), node->bytes());
 };
 
+enum class Way : uint8_t { kSocket, kReadAhead, kRing };
+
+// Everything that the owner is told of a stream, in order: it must not depend on the way that the bytes take.
+class Told {
+ public:
+  Told(Way way, uint8_t kind) : kind_(kind), reader_(absl::MakeSpan(scratch_)) {
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds_) != 0) std::abort();
+    if (way == Way::kReadAhead) reader_.ReadAhead();
+    if (way != Way::kRing) return;
+    static const Ring ring;
+    for (std::byte old[4096]; ring.node->Read(old, sizeof(old)) > 0;) {  // What the input before left in it.
+    }
+    reader_.UseRing(ring.node.get());
+    ring_ = ring.client.get();
+  }
+  ~Told() {
+    close(fds_[0]);
+    close(fds_[1]);
+  }
+  Told(const Told&) = delete;
+  Told& operator=(const Told&) = delete;
+
+  // False: the reader takes no more.
+  bool Chunk(std::byte* data, size_t bytes) {
+    const iovec piece{data, bytes};
+    const ssize_t put =
+        ring_ != nullptr ? ring_->Write(absl::MakeConstSpan(&piece, 1)) : send(fds_[0], data, bytes, 0);
+    if (put != static_cast<ssize_t>(bytes)) std::abort();
+    do {
+      reader_.StartRound();
+      if (!Round()) return false;
+      std::fill(scratch_.begin(), scratch_.end(), std::byte{0xa5});  // Another reader has its turn.
+    } while (reader_.burst_bytes() > 0);
+    return true;
+  }
+  const std::vector<uint64_t>& events() const { return events_; }
+
+ private:
+  bool Round() {
+    for (;;) {
+      const FrameReader::Event event = reader_.Next(fds_[1]);
+      if (event == FrameReader::Event::kNothing) return true;
+      if (event == FrameReader::Event::kClosed) std::abort();
+      events_.push_back(static_cast<uint64_t>(event));
+      if (event == FrameReader::Event::kBad) {
+        if (reader_.error().ok()) std::abort();
+        return false;
+      }
+      events_.push_back(reader_.header().request_id);
+      if (event == FrameReader::Event::kPayload) {
+        Fill(reader_.plan(), reader_.header().payload_bytes, memory_);
+        if (kind_ % 3 == 0 || !reader_.StartPayload().ok()) reader_.DrainPayload();
+        if (kind_ % 5 == 0) reader_.DrainIfArriving(reader_.header().request_id);
+      }
+      if (event != FrameReader::Event::kFrame) continue;
+      events_.push_back(cistern::Crc32c(reader_.body().data(), reader_.body().size()));
+      events_.push_back(reader_.drained_bytes());
+      if (reader_.draining()) continue;
+      events_.insert(events_.end(), reader_.piece_crcs().begin(), reader_.piece_crcs().end());
+    }
+  }
+
+  const uint8_t kind_;
+  int fds_[2];
+  cistern::SharedRing* ring_ = nullptr;
+  std::vector<std::byte> scratch_ = std::vector<std::byte>(512), memory_;
+  FrameReader reader_;
+  std::vector<uint64_t> events_;
+};
+
 }  // namespace
 
 namespace cistern {
@@ -90,44 +162,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<std::byte> stream(reinterpret_cast<const std::byte*>(data) + 1,
                                 reinterpret_cast<const std::byte*>(data) + size);
   if (data[0] % 8 != 0) Repair(stream);
-  int fds[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) != 0) return 0;
-  std::vector<std::byte> scratch(512), memory;
-  FrameReader reader(absl::MakeSpan(scratch));
-  // Half of the inputs come through a ring; what the one before left in it goes first.
-  static const Ring ring;
-  if (data[0] >= 128) {
-    for (std::byte old[4096]; ring.node->Read(old, sizeof(old)) > 0;) {
-    }
-    reader.UseRing(ring.node.get());
-  } else if (data[0] % 4 < 2) {
-    reader.ReadAhead();
-  }
-  bool open = true;
-  for (size_t at = 0; at < stream.size() && open; at += chunk) {
-    const size_t bytes = std::min(chunk, stream.size() - at);
-    const iovec piece{stream.data() + at, bytes};
-    const ssize_t put = data[0] >= 128 ? ring.client->Write(absl::MakeConstSpan(&piece, 1))
-                                       : send(fds[0], piece.iov_base, bytes, 0);
-    if (put != static_cast<ssize_t>(bytes)) std::abort();
-    reader.StartRound();
-    for (;;) {
-      const FrameReader::Event event = reader.Next(fds[1]);
-      if (event == FrameReader::Event::kNothing) break;
-      if (event == FrameReader::Event::kClosed) std::abort();
-      if (event == FrameReader::Event::kBad) {
-        if (reader.error().ok()) std::abort();
-        open = false;
-        break;
-      }
-      if (event == FrameReader::Event::kPayload) {
-        Fill(reader.plan(), reader.header().payload_bytes, memory);
-        if (data[0] % 3 == 0 || !reader.StartPayload().ok()) reader.DrainPayload();
-        if (data[0] % 5 == 0) reader.DrainIfArriving(reader.header().request_id);
-      }
+  Told plain(Way::kSocket, data[0]), other(data[0] >= 128 ? Way::kRing : Way::kReadAhead, data[0]);
+  for (Told* reader : {&plain, &other}) {
+    for (size_t at = 0; at < stream.size(); at += chunk) {
+      if (!reader->Chunk(stream.data() + at, std::min(chunk, stream.size() - at))) break;
     }
   }
-  close(fds[0]);
-  close(fds[1]);
+  if (plain.events() != other.events()) std::abort();
   return 0;
 }
