@@ -2,7 +2,7 @@
 
     import cistern
     client = cistern.Client("127.0.0.1:7400")
-    layout = cistern.Layout(model="m", block_tokens=16, part_bytes=65536)
+    layout = cistern.Layout(model="m", block_tokens=16, part_bytes=65536, compute_digest=sha256_of_weights)  # model is no part of keys.
     chain = client.chain(layout, tokens)
     report = client.fetch(chain, pages)      # pages: one writable buffer a block
     client.store(chain, pages)

@@ -1,6 +1,8 @@
 from typing import Any, Callable, Iterable, Optional, Sequence
 
 class Layout:
+    """All fields but `model` are part of every key: two models need another compute_digest (of config, weights and quantisation) or
+    geometry, or they find each other's blocks."""
     def __init__(self, *, model: str, block_tokens: int, part_bytes: int, slices: int = 1, spans: int = 1,
                  dtype: str = "opaque", geometry: str = "", compute_digest: bytes = b"") -> None: ...
     @property

@@ -9,6 +9,7 @@ import functools
 from typing import Any, Callable
 
 from ._client import Client
+from ._errors import Error
 from ._cistern import Chain, Hit, Layout, Report
 
 
@@ -73,7 +74,10 @@ class AsyncClient:
         try:
             return await asyncio.shield(ended)
         except asyncio.CancelledError:
-            self.client.cancel(call)
+            try:
+                self.client.cancel(call)
+            except Error:
+                pass  # Closed meanwhile, which ends it.
             while not ended.done():
                 try:
                     await asyncio.wait([ended])

@@ -1,5 +1,6 @@
 #include <nanobind/stl/string.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <string>
@@ -7,6 +8,7 @@
 #include "client/python/src/errors.h"
 #include "client/python/src/gil.h"
 #include "client/python/src/lent.h"
+#include "client/python/src/outstanding.h"
 #include "client/python/src/values.h"
 
 // Client: the calls that wait, with the GIL released, and the submitted ones, whose callbacks take it.
@@ -25,9 +27,10 @@ void EndClient(Client* client) {
   }
 }
 
-// Owners: the Python object and each buffer it handed out.
+// Owners of the client: the Python object, each buffer it handed out, and whoever is inside a call.
 struct PyClient {
   std::shared_ptr<Client> client;
+  std::shared_ptr<Outstanding> outstanding = std::make_shared<Outstanding>();
   Client& get() const {
     if (client == nullptr) Raise({Code::kFailedPrecondition, "client: closed"});
     return *client;
@@ -68,17 +71,24 @@ CallOptions Options(uint32_t deadline_ms, uint16_t slice_first, uint16_t slice_c
 // A callback and what its call borrows; dies with the GIL held, on whichever thread drives the client.
 struct Pending {
   nb::object callback;
+  std::shared_ptr<Outstanding> outstanding;
+  std::atomic<CallId> call = 0;  // Known once it has begun, which may be after its end.
+  bool told = false;             // Of `outstanding`.
   Lent lent;
 };
-std::shared_ptr<Pending> MakePending(nb::object callback) {
-  return {new Pending{std::move(callback), {}}, [](Pending* pending) {
+std::shared_ptr<Pending> MakePending(const PyClient& self, nb::object callback) {
+  auto* made = new Pending;
+  made->callback = std::move(callback);
+  made->outstanding = self.outstanding;
+  return {made, [](Pending* pending) {
             const GilTaken taken;
             RunOrStay([&] { delete pending; });
           }};
 }
 // callback(result, None) or callback(None, error). What it raises is Python's to report, not ours to swallow.
 template <typename Make>
-void Tell(const Pending& pending, const Status& status, Make&& make) {
+void Tell(Pending& pending, const Status& status, Make&& make) {
+  pending.outstanding->Told(pending.call, pending.told);
   const GilTaken taken;
   RunOrStay([&] {
     try {
@@ -124,7 +134,18 @@ nb::object Connect(std::string router, std::string transport, std::string tenant
     const GilReleased released;
     return Client::Connect(options);
   }();
-  return nb::cast(PyClient{std::shared_ptr<Client>(ValueOrRaise(std::move(connected)).release(), EndClient)});
+  PyClient made;
+  made.client = {ValueOrRaise(std::move(connected)).release(), EndClient};
+  return nb::cast(std::move(made));
+}
+
+// What is outstanding ends here even while buffers, or threads inside of calls, keep the client itself.
+void Close(PyClient& self) {
+  const std::shared_ptr<Client> client = std::move(self.client);
+  self.client = nullptr;
+  if (client == nullptr || client.use_count() == 1) return;
+  const GilReleased released;
+  self.outstanding->End(*client);
 }
 
 nb::object Allocate(const PyClient& self, size_t bytes) {
@@ -209,57 +230,65 @@ uint64_t RemoveWait(const PyClient& self, nb::sequence chains, uint32_t deadline
   return report.removed_parts;
 }
 
+// Remembers the call until it has been told.
+CallId Begun(const std::shared_ptr<Pending>& pending, CallId call) {
+  pending->call = call;
+  pending->outstanding->Began(call, pending->told);
+  return call;
+}
+
 // --- submitted calls. The submission itself runs without the GIL: the client's lock may be held by a thread
 // that wants it.
 CallId SubmitLookup(const PyClient& self, const Chain& chain, nb::object callback, uint32_t deadline_ms,
                     uint16_t slice_first, uint16_t slice_count) {
-  auto pending = MakePending(std::move(callback));
+  auto pending = MakePending(self, std::move(callback));
   const std::shared_ptr<Client> client = (self.get(), self.client);
   const GilReleased released;
-  return client->Lookup(chain, Options(deadline_ms, slice_first, slice_count),
-                        [pending](Status status, uint32_t blocks) {
-                          Tell(*pending, status, [&] { return nb::cast(blocks); });
-                        });
+  return Begun(pending, client->Lookup(chain, Options(deadline_ms, slice_first, slice_count),
+                                       [pending](Status status, uint32_t blocks) {
+                                         Tell(*pending, status, [&] { return nb::cast(blocks); });
+                                       }));
 }
 CallId SubmitPlan(const PyClient& self, const Chain& chain, nb::object callback, uint32_t deadline_ms,
                   uint16_t slice_first, uint16_t slice_count) {
-  auto pending = MakePending(std::move(callback));
+  auto pending = MakePending(self, std::move(callback));
   const std::shared_ptr<Client> client = (self.get(), self.client);
   const GilReleased released;
-  return client->Plan(chain, Options(deadline_ms, slice_first, slice_count),
-                      [pending](Status status, Hit hit) {
-                        Tell(*pending, status, [&] { return nb::cast(std::move(hit)); });
-                      });
+  return Begun(pending, client->Plan(chain, Options(deadline_ms, slice_first, slice_count),
+                                     [pending](Status status, Hit hit) {
+                                       Tell(*pending, status, [&] { return nb::cast(std::move(hit)); });
+                                     }));
 }
 CallId SubmitLoad(const PyClient& self, const Hit& hit, nb::handle pages, nb::object callback, uint32_t first,
                   uint32_t deadline_ms, uint16_t slice_first, uint16_t slice_count, uint16_t span_first,
                   uint16_t span_count) {
-  auto pending = MakePending(std::move(callback));
+  auto pending = MakePending(self, std::move(callback));
   const std::vector<Page> targets = TakePages(pages, true, pending->lent);
   const std::shared_ptr<Client> client = (self.get(), self.client);
   const GilReleased released;
-  return client->Load(hit, first, targets,
-                      Options(deadline_ms, slice_first, slice_count, span_first, span_count),
-                      TellReport<LoadReport>(std::move(pending)));
+  return Begun(pending, client->Load(hit, first, targets,
+                                     Options(deadline_ms, slice_first, slice_count, span_first, span_count),
+                                     TellReport<LoadReport>(pending)));
 }
 CallId SubmitFetch(const PyClient& self, const Chain& chain, nb::handle pages, nb::object callback,
                    uint32_t deadline_ms, uint16_t slice_first, uint16_t slice_count, uint16_t span_first,
                    uint16_t span_count) {
-  auto pending = MakePending(std::move(callback));
+  auto pending = MakePending(self, std::move(callback));
   const std::vector<Page> targets = TakePages(pages, true, pending->lent);
   const std::shared_ptr<Client> client = (self.get(), self.client);
   const GilReleased released;
-  return client->Fetch(chain, targets, Options(deadline_ms, slice_first, slice_count, span_first, span_count),
-                       TellReport<LoadReport>(std::move(pending)));
+  return Begun(pending, client->Fetch(chain, targets,
+                                      Options(deadline_ms, slice_first, slice_count, span_first, span_count),
+                                      TellReport<LoadReport>(pending)));
 }
 CallId SubmitStore(const PyClient& self, const Chain& chain, nb::handle pages, nb::object callback,
                    uint32_t first, uint32_t deadline_ms, uint16_t slice_first, uint16_t slice_count) {
-  auto pending = MakePending(std::move(callback));
+  auto pending = MakePending(self, std::move(callback));
   const std::vector<ConstPage> sources = AsConst(TakePages(pages, false, pending->lent));
   const std::shared_ptr<Client> client = (self.get(), self.client);
   const GilReleased released;
-  return client->Store(chain, first, sources, Options(deadline_ms, slice_first, slice_count),
-                       TellReport<StoreReport>(std::move(pending)));
+  return Begun(pending, client->Store(chain, first, sources, Options(deadline_ms, slice_first, slice_count),
+                                      TellReport<StoreReport>(pending)));
 }
 
 template <typename Class>
@@ -322,7 +351,7 @@ void BindCalls(nb::module_& module) {
                   "deadline_ms"_a, "connect_deadline_ms"_a, "wait_for_router"_a, "lease_ttl_ms"_a,
                   "window_bytes"_a, "breaker_failures"_a, "breaker_retry_ms"_a, "negative_ttl_ms"_a,
                   "host_share"_a, "host_share_bytes"_a)
-      .def("close", [](PyClient& self) { self.client.reset(); })
+      .def("close", &Close)
       .def_prop_ro("closed", [](const PyClient& self) { return self.client == nullptr; })
       .def(
           "chain",

@@ -15,6 +15,24 @@ std::string TypeName(nb::handle object) {
   return nb::cast<std::string>(nb::str(object.type().attr("__name__")));
 }
 
+// Whether a buffer's elements, or fields of them, are Python's own pointers. Names of fields stand between
+// colons.
+bool HoldsObjects(nb::handle object) {
+  if (PyBytes_Check(object.ptr()) || PyByteArray_Check(object.ptr())) return false;
+  Py_buffer buffer;
+  if (PyObject_GetBuffer(object.ptr(), &buffer, PyBUF_STRIDES | PyBUF_FORMAT) != 0) {
+    PyErr_Clear();  // A type without a format, as numpy's dates.
+    return false;
+  }
+  bool found = false, in_name = false;
+  for (const char* at = buffer.format == nullptr ? "" : buffer.format; *at != 0; ++at) {
+    if (*at == ':') in_name = !in_name;
+    if (*at == 'O' && !in_name) found = true;
+  }
+  PyBuffer_Release(&buffer);
+  return found;
+}
+
 // Token ids are at most 32 bits wide.
 uint32_t Token(int64_t value) {
   if (value < 0 || value > int64_t{UINT32_MAX})
@@ -31,10 +49,16 @@ Lent::~Lent() {
 Piece Lent::Take(nb::handle object, bool writable) {
   if (PyObject_CheckBuffer(object.ptr())) {
     Py_buffer buffer;
+    // In C order alone: memory in another order would be other elements to who reads it in this one.
     if (PyObject_GetBuffer(object.ptr(), &buffer,
-                           writable ? PyBUF_WRITABLE | PyBUF_ANY_CONTIGUOUS : PyBUF_ANY_CONTIGUOUS) != 0) {
+                           writable ? PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS : PyBUF_C_CONTIGUOUS) != 0) {
       PyErr_Clear();
-      RaiseInvalid(TypeName(object) + ": not contiguous memory" + (writable ? " that may be written" : ""));
+      RaiseInvalid(TypeName(object) + ": not contiguous memory in C order" +
+                   (writable ? " that may be written" : ""));
+    }
+    if (HoldsObjects(object)) {
+      PyBuffer_Release(&buffer);
+      RaiseInvalid(TypeName(object) + ": holds Python objects, whose addresses mean nothing elsewhere");
     }
     buffers_.push_back(buffer);
     return {buffer.buf, static_cast<size_t>(buffer.len)};
@@ -113,6 +137,8 @@ bool Tokens::TakeBuffer(nb::handle tokens) {
 }
 
 void Tokens::TakeSequence(nb::handle tokens) {
+  if (PySequence_Check(tokens.ptr()) == 0)  // A set's order is nobody's.
+    RaiseInvalid("tokens: a sequence of ints or a buffer is wanted, not " + TypeName(tokens));
   nb::object fast =
       nb::steal(PySequence_Fast(tokens.ptr(), "tokens: a sequence of ints or a buffer is wanted"));
   if (!fast.is_valid()) throw nb::python_error();

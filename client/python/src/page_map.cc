@@ -1,5 +1,7 @@
 #include "client/python/src/page_map.h"
 
+#include <nanobind/stl/string.h>
+
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -113,10 +115,17 @@ PageMap::PageMap(nb::sequence layers) {
 PageSet PageMap::Pages(nb::handle self, nb::sequence block_ids, size_t first_block) const {
   std::vector<Page> pages;
   for (nb::handle item : block_ids) {
-    const auto id = nb::cast<int64_t>(item);
-    if (id < static_cast<int64_t>(first_block) || id >= static_cast<int64_t>(blocks_))
-      throw nb::index_error(("block " + std::to_string(id) + " is not in [" + std::to_string(first_block) +
-                             ", " + std::to_string(blocks_) + ")")
+    nb::object index = nb::steal(PyNumber_Index(item.ptr()));  // numpy's ints too.
+    if (!index.is_valid()) {
+      PyErr_Clear();
+      RaiseInvalid("block_ids[" + std::to_string(pages.size()) + "]: an int is wanted");
+    }
+    int overflow = 0;
+    const long long id = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
+    if (overflow != 0 || id < 0 || static_cast<uint64_t>(id) < first_block ||
+        static_cast<uint64_t>(id) >= blocks_)
+      throw nb::index_error(("block " + nb::cast<std::string>(nb::str(index)) + " is not in [" +
+                             std::to_string(first_block) + ", " + std::to_string(blocks_) + ")")
                                 .c_str());
     Page page;
     page.pieces.reserve(slices_ * layers_.size());

@@ -57,6 +57,27 @@ std::string Summary(const Report& report) {
   return text + ">";
 }
 
+void BindLayout(nb::module_& module) {
+  nb::class_<Layout>(module, "Layout",
+                     "What bytes a block has. All fields but `model` are part of every key: two models need "
+                     "another compute_digest (of config, weights and quantisation) or geometry, or they find "
+                     "each other's blocks.")
+      .def("__init__", &InitLayout, nb::kw_only(), "model"_a, "block_tokens"_a, "part_bytes"_a,
+           "slices"_a = 1, "spans"_a = 1, "dtype"_a = "opaque", "geometry"_a = "",
+           "compute_digest"_a = nb::bytes("", 0))
+      .def_ro("model", &Layout::model)
+      .def_ro("block_tokens", &Layout::block_tokens)
+      .def_ro("part_bytes", &Layout::part_bytes)
+      .def_ro("slices", &Layout::slices)
+      .def_ro("spans", &Layout::spans)
+      .def_ro("dtype", &Layout::dtype)
+      .def_ro("geometry", &Layout::geometry)
+      .def_prop_ro("compute_digest",
+                   [](const Layout& l) { return ToBytes(l.compute_digest.data(), l.compute_digest.size()); })
+      .def_prop_ro("block_bytes",
+                   [](const Layout& l) { return uint64_t{l.part_bytes} * l.slices * l.spans; });
+}
+
 }  // namespace
 
 Report TakeReport(LoadReport&& report) {
@@ -87,21 +108,7 @@ std::vector<ChainExtra> TakeExtras(nb::handle extras) {
 }
 
 void BindValues(nb::module_& module) {
-  nb::class_<Layout>(module, "Layout")
-      .def("__init__", &InitLayout, nb::kw_only(), "model"_a, "block_tokens"_a, "part_bytes"_a,
-           "slices"_a = 1, "spans"_a = 1, "dtype"_a = "opaque", "geometry"_a = "",
-           "compute_digest"_a = nb::bytes("", 0))
-      .def_ro("model", &Layout::model)
-      .def_ro("block_tokens", &Layout::block_tokens)
-      .def_ro("part_bytes", &Layout::part_bytes)
-      .def_ro("slices", &Layout::slices)
-      .def_ro("spans", &Layout::spans)
-      .def_ro("dtype", &Layout::dtype)
-      .def_ro("geometry", &Layout::geometry)
-      .def_prop_ro("compute_digest",
-                   [](const Layout& l) { return ToBytes(l.compute_digest.data(), l.compute_digest.size()); })
-      .def_prop_ro("block_bytes",
-                   [](const Layout& l) { return uint64_t{l.part_bytes} * l.slices * l.spans; });
+  BindLayout(module);
   nb::class_<Chain>(module, "Chain")
       .def("__len__", &Chain::blocks)
       .def_prop_ro("blocks", &Chain::blocks)
@@ -148,7 +155,10 @@ void BindValues(nb::module_& module) {
       .def("__len__", [](const Report& r) { return r.pages.size(); })
       .def("__repr__", &Summary);
   module.def(
-      "page_result_name", [](int code) { return std::string(PageResultName(static_cast<PageResult>(code))); },
+      "page_result_name",
+      [](nb::handle code) {
+        return std::string(PageResultName(static_cast<PageResult>(TakeUint(code, UINT8_MAX, "code"))));
+      },
       "code"_a);
 }
 

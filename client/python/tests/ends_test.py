@@ -1,12 +1,12 @@
 """How calls end when something goes wrong around them (a closed store, a fork, an interrupt), against a real cluster:
 ends_test.py BIN_DIR TESTS_DIR, by an interpreter that has cistern installed."""
-import ctypes, os, pathlib, signal, subprocess, sys, threading, time, unittest
+import asyncio, ctypes, os, pathlib, signal, subprocess, sys, threading, time, unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tests/integration"))
 import harness
 
 import cistern
-from cistern import PageResult
+from cistern import PageResult, aio
 from cistern.keyed import KeyedStore
 from cistern.lmcache import CisternClient
 from cistern.mooncake_compat import MooncakeDistributedStore, objects
@@ -40,6 +40,34 @@ class Store(harness.Case):
         self.kill(pid, signal.SIGSTOP)
         self.addCleanup(self.kill, pid, signal.SIGCONT)
         harness.wait_for(lambda: harness.halted(pid), "a node that stands still")
+
+    def test_closing_ends_calls_while_a_buffer_lives(self):
+        buffer = self.client.allocate(4096)
+        self.halt()
+        got, layout = [], cistern.Layout(model="e", block_tokens=16, part_bytes=64)
+        chain = self.client.chain(layout, list(range(64)))
+        for _ in range(3):
+            self.client.submit_fetch(chain, [bytearray(64) for _ in range(4)], lambda report, error: got.append(error), deadline_ms=60_000)
+        ends(self, self.client.close)
+        self.assertEqual(len(got), 3)
+        memoryview(buffer)[:] = bytes(4096)  # Only its memory is left.
+
+    def test_a_coroutine_ends_with_its_client_while_a_buffer_lives(self):
+        async def body():
+            client = await aio.AsyncClient.connect(self.router)
+            buffer = client.client.allocate(4096)
+            chain = client.chain(cistern.Layout(model="e", block_tokens=16, part_bytes=64), list(range(64)))
+            self.halt()
+            first, second = (asyncio.ensure_future(client.fetch(chain, [bytearray(64)], deadline_ms=60_000)) for _ in range(2))
+            await asyncio.sleep(0)
+            await client.close()
+            second.cancel()  # There is nothing left to cancel in the library.
+            with self.assertRaises(asyncio.CancelledError):
+                await asyncio.wait_for(second, harness.PATIENCE)
+            done, _ = await asyncio.wait([first], timeout=harness.PATIENCE)
+            self.assertEqual((len(done), len(buffer)), (1, 4096))
+            first.exception()
+        asyncio.run(body())
 
     def test_what_is_submitted_to_a_closed_store_is_a_miss(self):
         self.store.close()

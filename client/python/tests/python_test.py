@@ -3,7 +3,7 @@ import pathlib, shutil, subprocess, sys
 
 import environment
 
-SCRIPTS = ("client_test.py", "ends_test.py", "keyed_test.py", "mooncake_test.py", "reports_test.py")
+SCRIPTS = ("client_test.py", "ends_test.py", "keyed_test.py", "mooncake_test.py", "refusals_test.py", "reports_test.py")
 
 
 def main():
