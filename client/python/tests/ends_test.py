@@ -9,7 +9,7 @@ import cistern
 from cistern import PageResult, aio
 from cistern.keyed import KeyedStore
 from cistern.lmcache import CisternClient
-from cistern.mooncake_compat import MooncakeDistributedStore, objects
+from cistern.mooncake_compat import ErrorCode, MooncakeDistributedStore
 
 
 def ends(test, call):
@@ -68,6 +68,23 @@ class Store(harness.Case):
             self.assertEqual((len(done), len(buffer)), (1, 4096))
             first.exception()
         asyncio.run(body())
+
+    def test_mooncake_gives_codes_for_what_are_no_arguments(self):
+        store, wrong = MooncakeDistributedStore(), int(ErrorCode.INVALID_PARAMS)
+        settings = dict(local_hostname="h", master_server_addr=self.router)
+        for deadline_ms in (-1, 1 << 40, None, "x"):
+            self.assertEqual(store.setup(dict(settings, deadline_ms=deadline_ms)), wrong, deadline_ms)
+        self.assertEqual(store.setup(settings), 0)
+        self.addCleanup(store.close)
+        self.assertEqual(store.put("k", b"v"), 0)
+        for key in (None, 5, "\udc80"):
+            self.assertEqual((store.put(key, b"v"), store.get(key), store.is_exist(key), store.remove(key)), (wrong, b"", -1, wrong), key)
+            self.assertEqual(store.batch_get_into(["k", key], [1, 1], [0, 0]), [wrong] * 2)
+        for pointer, size in ((1, 1 << 63), (1, -1), (1 << 64, 1), (-1, 1), (None, 1), ("x", 1), (1, 1.5)):
+            self.assertEqual((store.get_into("k", pointer, size), store.put_from("n", pointer, size)), (wrong, wrong), (pointer, size))
+        objects = store._objects
+        objects.heads = lambda keys: store.close() or type(objects).heads(objects, keys)  # Closed in the middle of a call.
+        self.assertNotEqual(store.put_batch(["x", "y"], [b"1", b"2"]), 0)
 
     def test_what_is_submitted_to_a_closed_store_is_a_miss(self):
         self.store.close()

@@ -222,6 +222,8 @@ class ObjectStore:
         return True
 
     def _head(self, key: str) -> Chain:
+        if not isinstance(key, str):
+            raise TypeError(f"a key is a str, not {type(key).__name__}")
         return self._chain(self._head_layout, hashlib.sha256(key.encode()).digest(), 1)
 
     def _value(self, key: str, head: Head) -> Chain:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import random
 import re
@@ -25,14 +26,21 @@ STORED = (PageResult.OK, PageResult.EXISTS)
 
 
 def _opened(otherwise: Callable[..., Any]) -> Callable[[Any], Any]:
-    """A call that gives otherwise(...) on a store that is not set up."""
+    """A call that gives otherwise(...) on a store that is not set up, or closed meanwhile, and for arguments that are none."""
     def wrap(call: Any) -> Any:
+        form = inspect.signature(call)
+
         @functools.wraps(call)
         def checked(self: Any, *args: Any, **options: Any) -> Any:
             if self._objects is None:
                 log.error("cistern: %s on a store that is not set up", call.__name__)
                 return otherwise(*args, **options)
-            return call(self, *args, **options)
+            try:
+                return call(self, *args, **options)
+            except (Error, TypeError, ValueError, OverflowError, AttributeError) as error:
+                form.bind(self, *args, **options)  # Raises: a call that this method has not.
+                log.error("cistern: %s: %s: %s", call.__name__, type(error).__name__, error)
+                return otherwise(*args, **options)
         return checked
     return wrap
 
@@ -75,9 +83,11 @@ class MooncakeDistributedStore(TensorForms, RangeForms):
             segment, local = size_of(values["global_segment_size"]), size_of(values["local_buffer_size"])
             host = str(values["local_hostname"] or "localhost")
             deadline_ms = int(values["deadline_ms"])
+            if not 0 <= deadline_ms < 1 << 32:
+                raise ValueError(f"deadline_ms: {deadline_ms} is not in [0, 2^32)")
             client = Client(str(values["master_server_addr"]), deadline_ms=deadline_ms, wait_for_router=False,
                             window_bytes=max(1 << 20, min(local, WINDOW_BYTES_MAX)))
-        except (Error, ValueError) as error:
+        except (Error, ValueError, TypeError, OverflowError) as error:
             log.error("cistern: setup: %s", error)
             return int(ErrorCode.RPC_FAIL if isinstance(error, Error) and not isinstance(error, ValueError) else ErrorCode.INVALID_PARAMS)
         self._hostname = host if ":" in host else f"{host}:{random.randint(*PORTS)}"
@@ -299,7 +309,7 @@ def _memory(keys: Sequence[str], pointers: Sequence[Sequence[int]], sizes: Seque
         return None
     try:
         return [[memory_at(p, n) for p, n in zip(ps, ns)] for ps, ns in zip(pointers, sizes)]
-    except ValueError:
+    except (ValueError, TypeError, OverflowError):
         return None
 
 

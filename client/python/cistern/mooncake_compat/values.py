@@ -101,8 +101,8 @@ class BufferHandle(bytearray):
 
 def memory_at(address: int, nbytes: int) -> memoryview:
     """Memory of the caller by address; it has to stay until the call has ended."""
-    if address == 0 and nbytes:
-        raise ValueError("buffer_ptr is 0")
+    if not 0 <= nbytes <= ADDRESS_MAX or (nbytes and not 0 < address <= ADDRESS_MAX - nbytes):
+        raise ValueError(f"buffer_ptr {address}, size {nbytes}: no memory")
     return memoryview((ctypes.c_ubyte * nbytes).from_address(address)).cast("B") if nbytes else memoryview(b"")
 
 
@@ -111,6 +111,7 @@ def bytes_of(value: Any) -> memoryview:
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 
+ADDRESS_MAX = (1 << 63) - 1  # Of user memory.
 _UNITS = {"": 1, "B": 1, "K": 1 << 10, "KB": 1 << 10, "KIB": 1 << 10, "M": 1 << 20, "MB": 1 << 20, "MIB": 1 << 20,
           "G": 1 << 30, "GB": 1 << 30, "GIB": 1 << 30, "T": 1 << 40, "TB": 1 << 40, "TIB": 1 << 40}
 
