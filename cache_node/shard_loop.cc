@@ -38,7 +38,7 @@ absl::Status ShardLoop::RegisterArena() {
 }
 
 void ShardLoop::Start() {
-  CISTERN_CHECK(!thread_.joinable());
+  CISTERN_CHECK(!thread_.joinable() && mailbox_.fd() >= 0);
   thread_ = std::thread([this] { Run(); });
 }
 

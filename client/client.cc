@@ -34,6 +34,7 @@ const char* PageResultName(PageResult result) {
 
 Hit::Rep::~Rep() {
   if (anchor == nullptr || (plan == 0 && more_plans.empty() && tail_plan == 0)) return;
+  if (anchor->forks != ForkCount()) return;
   MutexLock lock(&anchor->mutex);
   if (anchor->client == nullptr) return;
   anchor->client->ReleaseHit(*this);
@@ -43,16 +44,13 @@ PageResult Hit::stopped_by() const {
   return rep_ == nullptr ? PageResult::kMiss : ToPublic(rep_->stopped_by);
 }
 std::string Hit::owner(uint32_t block) const {
-  if (rep_ == nullptr || rep_->plan == 0) return {};
+  if (rep_ == nullptr || rep_->plan == 0 || rep_->anchor->forks != ForkCount()) return {};
   MutexLock anchored(&rep_->anchor->mutex);
   Client::Impl* client = rep_->anchor->client;
   if (client == nullptr) return {};
   MutexLock lock(&client->mutex_);
   return std::string(client->core_->PlanOwner(rep_->plan, block));
 }
-
-Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Client::~Client() = default;
 
 Result<std::unique_ptr<Client>> Client::Connect(const ClientOptions& options) {
   auto impl = std::make_unique<Impl>(options);
@@ -62,6 +60,8 @@ Result<std::unique_ptr<Client>> Client::Connect(const ClientOptions& options) {
 
 Result<Chain> Client::MakeChain(const Layout& layout, std::span<const uint32_t> tokens,
                                 std::span<const ChainExtra> extras) {
+  const Impl::Entry entry(impl_.get());
+  if (!entry) return ForkedStatus();
   std::array<uint8_t, 32> secret;
   uint64_t weights_epoch = 0;
   {
@@ -203,6 +203,11 @@ OpId Client::Impl::SubmitFetch(const Chain& chain, std::span<const Page> pages, 
 }
 CallId Client::Lookup(const Chain& chain, const CallOptions& options,
                       std::function<void(Status, uint32_t)> done) {
+  const Impl::Entry entry(impl_.get());
+  if (!entry) {
+    if (done) done(ForkedStatus(), 0);
+    return 0;
+  }
   Impl* impl = impl_.get();
   if (Impl::LooksUpGroups(chain, options)) {
     return impl->Locked([&] {
@@ -227,6 +232,11 @@ CallId Client::Lookup(const Chain& chain, const CallOptions& options,
 }
 
 CallId Client::Plan(const Chain& chain, const CallOptions& options, std::function<void(Status, Hit)> done) {
+  const Impl::Entry entry(impl_.get());
+  if (!entry) {
+    if (done) done(ForkedStatus(), {});
+    return 0;
+  }
   Impl* impl = impl_.get();
   if (Impl::PlansGroups(chain, options)) {
     const Hit known = impl->KnownHit(chain, options);  // Outside of the lock: it may be the last copy.
@@ -260,6 +270,11 @@ CallId Client::Plan(const Chain& chain, const CallOptions& options, std::functio
 
 CallId Client::Load(const Hit& hit, uint32_t first, std::span<const Page> pages, const CallOptions& options,
                     std::function<void(LoadReport)> done) {
+  const Impl::Entry entry(impl_.get());
+  if (!entry) {
+    if (done) done({.status = ForkedStatus(), .pages = {}});
+    return 0;
+  }
   Impl* impl = impl_.get();
   return impl->Locked([&] {
     return impl->SubmitLoad(hit, first, pages, options,
@@ -273,6 +288,11 @@ CallId Client::Load(const Hit& hit, uint32_t first, std::span<const Page> pages,
 
 CallId Client::Fetch(const Chain& chain, std::span<const Page> pages, const CallOptions& options,
                      std::function<void(LoadReport)> done) {
+  const Impl::Entry entry(impl_.get());
+  if (!entry) {
+    if (done) done({.status = ForkedStatus(), .pages = {}});
+    return 0;
+  }
   Impl* impl = impl_.get();
   return impl->Locked([&] {
     return impl->SubmitFetch(chain, pages, options,
@@ -286,6 +306,11 @@ CallId Client::Fetch(const Chain& chain, std::span<const Page> pages, const Call
 
 CallId Client::Store(const Chain& chain, uint32_t first, std::span<const ConstPage> pages,
                      const CallOptions& options, std::function<void(StoreReport)> done) {
+  const Impl::Entry entry(impl_.get());
+  if (!entry) {
+    if (done) done({.status = ForkedStatus(), .pages = {}});
+    return 0;
+  }
   Impl* impl = impl_.get();
   return impl->Locked([&] {
     return impl->SubmitStore(chain, first, pages, options,
@@ -298,41 +323,30 @@ CallId Client::Store(const Chain& chain, uint32_t first, std::span<const ConstPa
 }
 
 void Client::Release(const Hit& hit) {
+  const Impl::Entry entry(impl_.get());
+  if (!entry) return;
   if (hit.rep() == nullptr || hit.rep()->anchor != impl_->anchor_) return;
   impl_->ReleaseHit(*hit.rep());
 }
 
 void Client::Cancel(CallId call) {
+  const Impl::Entry entry(impl_.get());
+  if (!entry) return;
   impl_->Locked([&] {
     impl_->core_->Cancel(call);
     return true;
   });
 }
 
-bool Client::Poll() { return impl_->Poll(); }
-int Client::event_fd() const { return impl_->epoll_fd_; }
-
-void* Client::AllocateBuffer(size_t bytes) {
-  MutexLock lock(&impl_->mutex_);
-  return impl_->window_ != nullptr ? impl_->window_->Allocate(bytes) : nullptr;
+bool Client::Poll() {
+  const Impl::Entry entry(impl_.get(), Impl::Entry::Kind::kPoll);
+  return entry && impl_->Poll();
 }
-void Client::FreeBuffer(void* buffer) {
-  MutexLock lock(&impl_->mutex_);
-  if (impl_->window_ != nullptr) (void)impl_->window_->Free(buffer);
-}
-
-Status Client::RegisterMemory(void* data, size_t bytes) {
-  constexpr size_t kGrain =
-      4096;  // Pages of engines lie as they like; a read may be cut at a registration's end.
-  MutexLock lock(&impl_->mutex_);
-  return ToPublic(impl_->transport_->AddMemory(static_cast<std::byte*>(data), bytes, kGrain));
-}
-void Client::UnregisterMemory(void* data) {
-  MutexLock lock(&impl_->mutex_);
-  impl_->transport_->RemoveMemory(static_cast<const std::byte*>(data));
-}
+int Client::event_fd() const { return impl_->Forked() ? -1 : impl_->epoll_fd_; }
 
 std::vector<std::pair<std::string, uint64_t>> Client::Counters() const {
+  const Impl::Entry entry(impl_.get());
+  if (!entry) return {};
   MutexLock lock(&impl_->mutex_);
   CounterList list = impl_->core_->Counters();
   if (impl_->share_ != nullptr) list.emplace_back("client_share_failed_total", impl_->share_->failures());

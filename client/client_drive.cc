@@ -1,10 +1,13 @@
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "client/client_impl.h"
@@ -19,6 +22,10 @@
 namespace cistern {
 namespace {
 
+constexpr uint32_t kPollFailuresMax = 1000;  // In a row, for want of memory.
+// What gRPC, a few connections and their mapped regions take. Without a descriptor gRPC ends the process.
+constexpr int kDescriptorsSpare = 32;
+
 uint64_t Entropy() {
   uint64_t seed = 0;
   if (getentropy(&seed, sizeof(seed)) != 0)
@@ -28,6 +35,43 @@ uint64_t Entropy() {
 
 Status Errno(const char* what) {
   return {Code::kResourceExhausted, std::string(what) + ": " + std::strerror(errno)};
+}
+
+// Whether so many descriptors are left: by taking them.
+Status CheckDescriptors(int fd) {
+  std::array<int, kDescriptorsSpare> taken;
+  int count = 0;
+  while (count < kDescriptorsSpare && (taken[count] = fcntl(fd, F_DUPFD_CLOEXEC, 0)) >= 0) ++count;
+  const int error = errno;
+  for (int i = 0; i < count; ++i) close(taken[i]);
+  if (count == kDescriptorsSpare) return {};
+  return {Code::kResourceExhausted, "only " + std::to_string(count) + " file descriptors are left (" +
+                                        std::strerror(error) + "), a client needs " +
+                                        std::to_string(kDescriptorsSpare) + "; raise ulimit -n"};
+}
+
+// protobuf takes no other text: the router would not be reached, without a word why.
+bool IsUtf8(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[i++]);
+    const int more = lead < 0x80                   ? 0
+                     : lead >= 0xc2 && lead < 0xe0 ? 1
+                     : (lead & 0xf0) == 0xe0       ? 2
+                     : lead >= 0xf0 && lead < 0xf5 ? 3
+                                                   : -1;
+    if (more < 0 || text.size() - i < static_cast<size_t>(more)) return false;
+    uint32_t point = more == 0 ? lead : lead & (0x3fu >> more);
+    for (int k = 0; k < more; ++k, ++i) {
+      const auto next = static_cast<unsigned char>(text[i]);
+      if ((next & 0xc0) != 0x80) return false;
+      point = point << 6 | (next & 0x3f);
+    }
+    if ((more == 2 && point < 0x800) || (more == 3 && point < 0x10000) || point > 0x10ffff ||
+        (point >= 0xd800 && point < 0xe000)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -77,6 +121,9 @@ Status Client::Impl::Init() {
   }
   if (options_.default_deadline.count() <= 0)
     return {Code::kInvalidArgument, "default_deadline: not above 0"};
+  if (!IsUtf8(options_.tenant)) return {Code::kInvalidArgument, "tenant: not UTF-8"};
+  if (mailbox_.fd() < 0) return Errno("event fd");
+  if (Status spare = CheckDescriptors(mailbox_.fd()); !spare.ok()) return spare;
   {
     MutexLock lock(&mutex_);
     if (Status opened = OpenTransport(); !opened.ok()) return opened;
@@ -112,6 +159,7 @@ Status Client::Impl::Init() {
 }
 
 Status Client::Impl::ConnectRouter() {
+  if (Status claimed = ClaimGrpc(); !claimed.ok()) return claimed;
   RouterLinkOptions link;
   link.router = options_.router;
   link.tenant = options_.tenant;
@@ -145,25 +193,7 @@ Status Client::Impl::ConnectRouter() {
 }
 
 Client::Impl::~Impl() {
-  {
-    MutexLock lock(&anchor_->mutex);
-    anchor_->client = nullptr;
-  }
-  // Every call ends; what the core says then is run without the lock, when no byte can land any more. Core
-  // and link are there until the last callback has run: it may ask for more, and is refused.
-  std::vector<std::function<void()>> run;
-  for (uint32_t round = 0; round < kCloseRoundsMax; ++round) {
-    {
-      MutexLock lock(&mutex_);
-      if (core_ != nullptr) core_->Close();
-      if (core_ != nullptr) (void)core_->Poll();
-      run.swap(ready_);
-    }
-    if (run.empty()) break;
-    for (auto& callback : run) callback();
-    run.clear();
-  }
-  link_.reset();
+  link_.reset();  // Posts to the mailbox until it is gone.
   for (const int fd : {epoll_fd_, timer_fd_, wake_fd_}) {
     if (fd >= 0) close(fd);
   }
@@ -178,6 +208,7 @@ void Client::Impl::OnNews() {
 }
 
 void Client::Impl::TakeNews() {
+  if (closed_) return;
   std::optional<ClusterMap> map;
   std::optional<TicketGrant> ticket;
   {
@@ -234,10 +265,12 @@ void Client::Impl::Sleep() {
   if (options_.spin) transport_->SetSpinning(false);
   Arm();
   asleep_ = true;
-  mutex_.Unlock();
   epoll_event events[4];
-  const int n = epoll_wait(epoll_fd_, events, 4, -1);  // The timer ends it: every call has a deadline.
-  mutex_.Lock();
+  int n = 0;
+  {
+    const MutexUnlock unlocked(&mutex_);
+    n = epoll_wait(epoll_fd_, events, 4, -1);  // The timer ends it: every call has a deadline.
+  }
   asleep_ = false;
   for (int i = 0; i < n; ++i) {
     uint64_t count;
@@ -246,52 +279,107 @@ void Client::Impl::Sleep() {
   if (options_.spin) transport_->SetSpinning(true);
 }
 
+void Client::Impl::RunAll(std::vector<std::function<void()>>& run, std::exception_ptr& thrown) {
+  for (auto& callback : run) {
+    try {
+      callback();
+    } catch (...) {
+      if (!thrown) thrown = std::current_exception();
+    }
+  }
+  run.clear();
+}
+
 bool Client::Impl::Poll() {
   std::vector<std::function<void()>> run;
   bool did;
   {
     MutexLock lock(&mutex_);
-    did = PollLocked(run);
-    Arm();
+    try {
+      did = PollLocked(run);
+      Arm();
+    } catch (const std::bad_alloc&) {
+      if (run.empty()) throw;
+      did = true;  // What has been taken out to be run is run.
+    }
   }
-  for (auto& callback : run) callback();
+  std::exception_ptr thrown;  // A callback may have freed this.
+  RunAll(run, thrown);
+  if (thrown) std::rethrow_exception(thrown);
   return did;
 }
 
+Client::Impl::Seat::Seat(Impl& impl, Waiting& waiting) : impl_(impl), waiting_(waiting) {
+  impl.mutex_.AssertHeld();
+  waiting.serial = ++impl.waiting_serial_;
+  waiting.next = std::exchange(impl.waiting_, &waiting);
+  if (impl.waiters_++ == 0 && impl.options_.spin) impl.transport_->SetSpinning(true);
+}
+
+Client::Impl::Seat::~Seat() {
+  impl_.mutex_.AssertHeld();
+  Waiting** at = &impl_.waiting_;
+  while (*at != &waiting_) at = &(*at)->next;
+  *at = waiting_.next;
+  try {
+    // Left with an exception: no byte may land in the caller's pages from here on.
+    if (!waiting_.done && waiting_.op != 0) impl_.core_->Cancel(waiting_.op);
+    if (--impl_.waiters_ > 0) {
+      impl_.turn_.SignalAll();
+      return;
+    }
+    if (impl_.options_.spin) impl_.transport_->SetSpinning(false);
+    impl_.Arm();                     // From here on event_fd has to show what comes.
+  } catch (const std::bad_alloc&) {  // The next one to poll or wait does it.
+  }
+}
+
+Client::Impl::Waiting* Client::Impl::FindWaiting(uint64_t serial) {
+  Waiting* waiting = waiting_;
+  while (waiting != nullptr && waiting->serial != serial) waiting = waiting->next;
+  return waiting;
+}
+
 void Client::Impl::WaitFor(const bool* done) {
+  Waiting waiting;
+  MutexLock lock(&mutex_);
+  const Seat seat(*this, waiting);
+  Drive(done);
+}
+
+void Client::Impl::Drive(const bool* done) {
   std::vector<std::function<void()>> run;
+  std::exception_ptr thrown;  // By another call's callback: told when this one's has ended.
   SpinWait spin;
-  mutex_.Lock();
-  if (waiters_++ == 0 && options_.spin) transport_->SetSpinning(true);
+  uint32_t failures = 0;
   while (!*done) {
     if (asleep_) {
       turn_.Wait(&mutex_);
       continue;
     }
-    const bool did = PollLocked(run);
+    bool did = true;
+    try {
+      did = PollLocked(run);
+      failures = 0;
+      // Its outcome was lost on the way here, for want of memory; nothing is out that could touch its pages.
+      if (!did && run.empty() && !*done && core_->outstanding() == 0) break;
+      if (!did && run.empty() && !*done && !(options_.spin && !transport_->AwaitsBulk())) Sleep();
+    } catch (const std::bad_alloc&) {
+      // To leave would be to leave pages behind that bytes may land in: memory may come back.
+      if (++failures == kPollFailuresMax) break;
+    }
     if (did) spin.Reset();
-    if (!run.empty()) {
-      mutex_.Unlock();
-      for (auto& callback : run) callback();
-      run.clear();
-      mutex_.Lock();
-    } else if (!*done && !did) {
-      if (options_.spin && !transport_->AwaitsBulk()) {
-        mutex_.Unlock();  // Others may submit between two polls.
-        spin.Once();
-        mutex_.Lock();
-      } else {
-        Sleep();
-      }
+    if (did && run.empty()) continue;
+    if (run.empty() && (*done || !options_.spin)) continue;
+    const MutexUnlock unlocked(&mutex_);  // Others may submit between two polls.
+    if (run.empty()) {
+      spin.Once();
+    } else {
+      RunAll(run, thrown);
     }
   }
-  if (--waiters_ > 0) {
-    turn_.SignalAll();
-  } else {
-    if (options_.spin) transport_->SetSpinning(false);  // From here on event_fd has to show what comes.
-    Arm();
-  }
-  mutex_.Unlock();
+  if (thrown) std::rethrow_exception(thrown);
+  if (!*done) throw std::bad_alloc();
 }
 
 }  // namespace cistern

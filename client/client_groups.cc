@@ -287,6 +287,11 @@ OpId Client::Impl::SubmitStoreTail(const Chain& chain, uint64_t tokens, const Co
 
 CallId Client::LoadTail(const Hit& hit, const Page& page, const CallOptions& options,
                         std::function<void(LoadReport)> done) {
+  const Impl::Entry entry(impl_.get());
+  if (!entry) {
+    if (done) done({.status = ForkedStatus(), .pages = {}});
+    return 0;
+  }
   Impl* impl = impl_.get();
   return impl->Locked([&] {
     return impl->SubmitLoadTail(hit, page, options,
@@ -300,6 +305,11 @@ CallId Client::LoadTail(const Hit& hit, const Page& page, const CallOptions& opt
 
 CallId Client::StoreTail(const Chain& chain, uint64_t tokens, const ConstPage& page, const TailOptions& tail,
                          const CallOptions& options, std::function<void(StoreReport)> done) {
+  const Impl::Entry entry(impl_.get());
+  if (!entry) {
+    if (done) done({.status = ForkedStatus(), .pages = {}});
+    return 0;
+  }
   Impl* impl = impl_.get();
   return impl->Locked([&] {
     return impl->SubmitStoreTail(chain, tokens, page, tail, options,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "client/request_cache.h"
 #include "client/window.h"
 #include "core/clock.h"
+#include "core/forks.h"
 #include "core/mailbox.h"
 #include "core/mutex.h"
 #include "core/random.h"
@@ -24,8 +26,13 @@
 
 namespace cistern {
 
+Status ForkedStatus();
+// Refuses a child of a process that has spoken gRPC.
+Status ClaimGrpc();
+
 // What copies of a Hit share with the client that granted it; the client takes itself out when it goes.
 struct ClientAnchor {
+  const uint32_t forks = ForkCount();  // Under another one the mutex is not looked at.
   Mutex mutex;
   Client::Impl* client ABSL_GUARDED_BY(mutex) = nullptr;
 };
@@ -61,6 +68,37 @@ struct Hit::Rep {
 struct Client::Impl {
   explicit Impl(const ClientOptions& options);
   ~Impl();
+
+  // One call of a user, told to Close by being counted. False in a child of fork(): nothing of the client may
+  // be touched then.
+  class Entry {
+   public:
+    enum class Kind : uint8_t { kCall, kPoll };
+    explicit Entry(Impl* impl, Kind kind = Kind::kCall);
+    ~Entry();
+    Entry(const Entry&) = delete;
+    Entry& operator=(const Entry&) = delete;
+    explicit operator bool() const { return entered_; }
+
+   private:
+    friend struct Client::Impl;
+    Impl* impl_;          // Null too when a callback has freed the client.
+    Entry* const outer_;  // Of this thread, whatever client's.
+    const bool entered_ = impl_ != nullptr;
+    const Kind kind_;
+  };
+  bool Forked() const { return ForkCount() != forks_; }
+
+  // client_close.cc. Ends every call with kCancelled and waits until other threads have left; false: one has
+  // not, for too long.
+  bool Close() ABSL_LOCKS_EXCLUDED(mutex_);
+  bool CloseToFree() noexcept;  // False: it has to stay.
+  static void Keep(Impl* impl);
+  void EndCalls() ABSL_LOCKS_EXCLUDED(mutex_);
+  uint32_t MyEntries(bool& waits) const;
+  // Runs and clears them; the first exception of a callback is kept, the others run all the same.
+  static void RunAll(std::vector<std::function<void()>>& run, std::exception_ptr& thrown);
+
   Status Init();
   // Sockets, the put window, and the fabric where there is to be one.
   Status OpenTransport() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -77,6 +115,29 @@ struct Client::Impl {
   bool Poll() ABSL_LOCKS_EXCLUDED(mutex_);
   // Drives until *done, which is set under the lock by a core callback.
   void WaitFor(const bool* done) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Drive(const bool* done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // A call that waits, on its thread's stack. The core's callback finds it by its number: a thread that
+  // leaves with an exception is not there any more.
+  struct Waiting {
+    uint64_t serial = 0;
+    OpId op = 0;
+    bool done = false;
+    Waiting* next = nullptr;
+  };
+  // A place among the waiters, under the lock.
+  class Seat {
+   public:
+    Seat(Impl& impl, Waiting& waiting);
+    ~Seat();
+    Seat(const Seat&) = delete;
+    Seat& operator=(const Seat&) = delete;
+
+   private:
+    Impl& impl_;
+    Waiting& waiting_;
+  };
+  Waiting* FindWaiting(uint64_t serial) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // A callback of the user, to be run once the lock is free.
   void Ready(std::function<void()> callback) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     ready_.push_back(std::move(callback));
@@ -180,6 +241,9 @@ struct Client::Impl {
   void Wake();
 
   const ClientOptions options_;
+  const uint32_t forks_ = ForkCount();
+  std::atomic<uint32_t> inside_{0};  // Entries.
+  Impl* kept_before_ = nullptr;
   BootClock clock_;
   Random random_;
   int epoll_fd_ = -1;
@@ -198,6 +262,9 @@ struct Client::Impl {
   std::unique_ptr<Transport> transport_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<ClientCore> core_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> ready_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  Waiting* waiting_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  uint64_t waiting_serial_ ABSL_GUARDED_BY(mutex_) = 0;
   Nanos armed_at_ ABSL_GUARDED_BY(mutex_) = kNever;
   bool asleep_ ABSL_GUARDED_BY(mutex_) = false;  // One waiter is in epoll_wait.
   uint32_t waiters_ ABSL_GUARDED_BY(mutex_) = 0;

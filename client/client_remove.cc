@@ -47,6 +47,11 @@ void RemoveOnce(Client::Impl& impl, const DropRequest& request, Nanos deadline, 
 
 RemoveReport Client::RemoveWait(std::span<const Chain> chains, const CallOptions& options) {
   RemoveReport totals;
+  const Impl::Entry entry(impl_.get());
+  if (!entry) {
+    totals.status = ForkedStatus();
+    return totals;
+  }
   // One deadline for all requests that the blocks take.
   const Nanos deadline = impl_->EndOf(options);
   DropRequest request;

@@ -109,6 +109,11 @@ OpId Client::Impl::SubmitRecheck(const Hit& hit, const CallOptions& options, Rec
 }
 
 CallId Client::Recheck(const Hit& hit, const CallOptions& options, std::function<void(PageResult)> done) {
+  const Impl::Entry entry(impl_.get());
+  if (!entry) {
+    if (done) done(PageResult::kInvalid);
+    return 0;
+  }
   Impl* impl = impl_.get();
   return impl->Locked([&] {
     return impl->SubmitRecheck(hit, options, [impl, done = std::move(done)](PartResult result) mutable {

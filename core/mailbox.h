@@ -16,7 +16,7 @@ inline constexpr size_t kMailboxDepthMax = 4096;
 // eventfd.
 class Mailbox {
  public:
-  Mailbox();
+  Mailbox();  // Without a free descriptor fd() is below 0, and nobody is woken: the owner says so.
   ~Mailbox();
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <memory>
+#include <new>
 #include <thread>
 
 namespace cistern {
@@ -32,6 +34,26 @@ TEST(Mailbox, WakesItsFdUntilDrained) {
   EXPECT_TRUE(IsReadable(box.fd()));
   box.Drain();
   EXPECT_FALSE(IsReadable(box.fd()));
+}
+
+TEST(Mailbox, DrainsAfterAForkedChildHasReadTheSharedCounter) {
+  Mailbox box;
+  bool ran = false;
+  ASSERT_TRUE(box.Post([&ran] { ran = true; }));
+  uint64_t count = 0;
+  ASSERT_EQ(::read(box.fd(), &count, sizeof(count)), static_cast<ssize_t>(sizeof(count)));
+  EXPECT_TRUE(box.Drain());
+  EXPECT_TRUE(ran);
+}
+
+TEST(Mailbox, ATaskThatRanOutOfMemoryDoesNotBreakTheBox) {
+  Mailbox box;
+  bool ran = false;
+  ASSERT_TRUE(box.Post([] { throw std::bad_alloc(); }));
+  EXPECT_THROW(box.Drain(), std::bad_alloc);
+  ASSERT_TRUE(box.Post([&ran] { ran = true; }));
+  EXPECT_TRUE(box.Drain());
+  EXPECT_TRUE(ran);
 }
 
 TEST(Mailbox, RefusesTaskAboveItsDepth) {

@@ -33,6 +33,18 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex& mutex_;
 };
 
+// Gives a held mutex up for its scope, also when that is left by an exception.
+class ABSL_SCOPED_LOCKABLE MutexUnlock {
+ public:
+  explicit MutexUnlock(Mutex* mutex) ABSL_UNLOCK_FUNCTION(mutex) : mutex_(*mutex) { mutex_.Unlock(); }
+  ~MutexUnlock() ABSL_UNLOCK_FUNCTION() { mutex_.Lock(); }
+  MutexUnlock(const MutexUnlock&) = delete;
+  MutexUnlock& operator=(const MutexUnlock&) = delete;
+
+ private:
+  Mutex& mutex_;
+};
+
 class CondVar {
  public:
   // May return without a signal.

@@ -15,7 +15,7 @@ RouterHost::RouterHost(std::unique_ptr<Router> router, Clock& clock)
 RouterHost::~RouterHost() { Stop(); }
 
 void RouterHost::Start(Hooks hooks) {
-  CISTERN_CHECK(!thread_.joinable());
+  CISTERN_CHECK(!thread_.joinable() && mailbox_.fd() >= 0);
   hooks_ = std::move(hooks);
   {
     const absl::MutexLock lock(&mutex_);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <random>
 #include <thread>
 #include <utility>
@@ -97,6 +98,7 @@ struct RouterLink::Impl {
   bool refused ABSL_GUARDED_BY(mutex) = false;  // An attempt has found nobody there.
   std::optional<ClusterMap> map ABSL_GUARDED_BY(mutex);
   std::optional<TicketGrant> ticket ABSL_GUARDED_BY(mutex);
+  std::once_flag joined;
   std::thread thread;  // Last: joined before the rest goes.
 };
 
@@ -209,9 +211,13 @@ RouterLink::RouterLink(RouterLinkOptions options, RouterLinkCallbacks callbacks)
   impl_->thread = std::thread([impl = impl_.get()] { impl->Run(); });
 }
 
-RouterLink::~RouterLink() {
+RouterLink::~RouterLink() { Stop(); }
+
+void RouterLink::Stop() {
   impl_->guard.Stop();
-  if (impl_->thread.joinable()) impl_->thread.join();
+  std::call_once(impl_->joined, [this] {
+    if (impl_->thread.joinable()) impl_->thread.join();
+  });
 }
 
 absl::Status RouterLink::WaitReady(Nanos timeout) {

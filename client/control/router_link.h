@@ -51,6 +51,9 @@ class RouterLink {
   RouterLink(const RouterLink&) = delete;
   RouterLink& operator=(const RouterLink&) = delete;
 
+  // Cancels what is outstanding and joins the thread; what was learnt stays. Idempotent. Thread: any but its
+  // own.
+  void Stop();
   // Waits for the first map and ticket. On failure one line for people: the router's address, why, what to
   // do.
   absl::Status WaitReady(Nanos timeout);

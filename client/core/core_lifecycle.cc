@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "client/core/client_core_impl.h"
@@ -105,8 +106,14 @@ void ClientCore::Impl::End(Operation& op, PartResult why) {
   if (op.completed || op.ending) return;
   op.ending = true;
   op.end_reason = why;
-  GiveUp(op, why);
-  Advance(op);
+  try {
+    GiveUp(op, why);
+    Advance(op);
+  } catch (...) {  // Without memory: it is ended again by the next Timers.
+    op.ending = false;
+    next_timer_ = 0;
+    throw;
+  }
   Pump();
 }
 
@@ -138,26 +145,38 @@ bool ClientCore::Impl::Pump() {
 bool ClientCore::Impl::Timers(Nanos now) {
   if (now < next_timer_) return false;
   next_timer_ = kNever;
-  for (size_t i = 0; i < active_.size(); ++i) {
-    Operation& op = *active_[i];
-    if (op.completed) continue;
-    if (now >= op.deadline_at) {
-      End(op, PartResult::kDeadline);
-      continue;
+  try {
+    for (size_t i = 0; i < active_.size(); ++i) {
+      Operation& op = *active_[i];
+      if (op.completed) continue;
+      if (now >= op.deadline_at) {
+        End(op, PartResult::kDeadline);
+        continue;
+      }
+      if (now >= op.renew_at) Renew(op, now);
+      if (now >= op.look_at) MarkDirty(op);
+      next_timer_ = std::min({next_timer_, op.deadline_at, op.renew_at, op.look_at});
     }
-    if (now >= op.renew_at) Renew(op, now);
-    if (now >= op.look_at) MarkDirty(op);
-    next_timer_ = std::min({next_timer_, op.deadline_at, op.renew_at, op.look_at});
+  } catch (...) {  // Without memory: the others' deadlines are looked at by the next Poll.
+    next_timer_ = 0;
+    throw;
   }
   return true;
 }
 
 bool ClientCore::Impl::RunCallbacks() {
   if (completed_.empty() && refused_.empty()) return false;
+  std::exception_ptr thrown;  // By one callback; the others run all the same.
   if (!refused_.empty()) {
     std::vector<std::function<void()>> refused;
     refused.swap(refused_);
-    for (auto& callback : refused) callback();
+    for (auto& callback : refused) {
+      try {
+        callback();
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+    }
   }
   // Callbacks may submit; what completes meanwhile waits for the next Poll.
   if (!delivering_.empty()) return true;  // Poll from inside a callback.
@@ -165,10 +184,15 @@ bool ClientCore::Impl::RunCallbacks() {
   for (size_t i = 0; i < delivering_.size(); ++i) {
     Operation& op = *delivering_[i];
     active_.erase(std::find(active_.begin(), active_.end(), &op));
-    Deliver(op);
+    try {
+      Deliver(op);
+    } catch (...) {
+      thrown = std::current_exception();
+    }
     Recycle(op);
   }
   delivering_.clear();
+  if (thrown) std::rethrow_exception(thrown);
   return true;
 }
 

@@ -255,12 +255,21 @@ using CallId = uint64_t;
 // Thread-safe: any thread may submit, poll or wait. There is no thread inside the data path: whoever waits or
 // polls drives it, and callbacks run on that thread, outside the client's lock. (One background thread
 // follows the router.)
+//
+// fork(): a child must not use a client of its parent. Every call there is refused at once with
+// kFailedPrecondition (`done` runs before the submission returns), and destroying it touches nothing that is
+// the parent's. Nor can the child connect anew, since gRPC does not work on there: fork before you connect,
+// or exec.
 class Client {
  public:
   static Result<std::unique_ptr<Client>> Connect(const ClientOptions& options);
-  // Ends what is out, and what callbacks ask for then, with kCancelled; fences all peers, frees. No other
-  // thread may be inside one of its calls.
+  // Close, and frees. Calls must have been begun before it. From inside a callback of a waiting call, and
+  // where Close gives up, the memory is kept for good.
   ~Client();
+  // Ends what is out, and what callbacks ask for then, with kCancelled, fences all peers, and waits until the
+  // calls of other threads have returned; buffers stay valid. Later calls are kCancelled. Not OK when a
+  // thread stays inside a callback for 10 s. Idempotent.
+  Status Close();
 
   // Hashes whole blocks of `tokens`; a part-filled last block is left out. InvalidArgument names the bad
   // field.
