@@ -65,15 +65,18 @@ cistern_code GiveChain(Result<Chain> made, cistern_chain** out) {
   return Remember({});
 }
 
-// Checks what every call with pages has; `handle` is the client, chain or hit.
-Status CheckPages(const void* client, const void* handle, const cistern_page* pages, size_t count) {
-  if (client == nullptr) return {Code::kInvalidArgument, "client: null"};
-  if (handle == nullptr) return {Code::kInvalidArgument, "chain or hit: null"};
-  if (pages == nullptr && count != 0) return {Code::kInvalidArgument, "pages: null"};
-  for (size_t i = 0; i < count; ++i) {
-    if (pages[i].pieces == nullptr && pages[i].pieces_count != 0)
-      return {Code::kInvalidArgument, "pages[" + std::to_string(i) + "].pieces: null"};
-  }
+// Every report begins as a refused call's: no page is OK that has not been asked for.
+Status BeginReport(const PagesOf& given, cistern_report* out) {
+  if (out == nullptr) return {};
+  cistern_report report;
+  if (Status status = Take("report", static_cast<const cistern_report*>(out), report); !status.ok())
+    return status;
+  report.bytes = 0;
+  report.hit_blocks = report.ok_pages = 0;
+  const size_t known = given.handle == nullptr ? kResultsUnboundMax : given.blocks;
+  if (report.results != nullptr)
+    std::memset(report.results, CISTERN_PAGE_INVALID, std::min<size_t>(given.count, known));
+  std::memcpy(out, &report, std::min(report.struct_size, sizeof(report)));
   return {};
 }
 
@@ -98,6 +101,27 @@ cistern_code GiveReport(const Report& from, uint32_t hit_blocks, cistern_report*
 }
 
 }  // namespace
+
+Status CheckPages(const PagesOf& given) {
+  if (given.client == nullptr) return {Code::kInvalidArgument, "client: null"};
+  if (given.handle == nullptr) return {Code::kInvalidArgument, "chain or hit: null"};
+  if (given.pages == nullptr && given.count != 0) return {Code::kInvalidArgument, "pages: null"};
+  if (given.count > given.blocks || given.first > given.blocks - given.count) {
+    return {Code::kInvalidArgument, "pages_count: " + std::to_string(given.count) + " from block " +
+                                        std::to_string(given.first) + ", the chain or hit has " +
+                                        std::to_string(given.blocks)};
+  }
+  for (size_t i = 0; i < given.count; ++i) {
+    const cistern_page& page = given.pages[i];
+    if (page.pieces == nullptr && page.pieces_count != 0)
+      return {Code::kInvalidArgument, "pages[" + std::to_string(i) + "].pieces: null"};
+    if (page.pieces_count > kPiecesPerPageMax) {
+      return {Code::kInvalidArgument,
+              "pages[" + std::to_string(i) + "].pieces_count: above " + std::to_string(kPiecesPerPageMax)};
+    }
+  }
+  return {};
+}
 
 cistern_code Remember(cistern_code code, const char* message) noexcept {
   std::strncpy(t_message, message, kMessageBytesMax - 1);
@@ -141,10 +165,10 @@ Status Take(const cistern_call* in, CallOptions& out) {
 namespace {
 // The three calls with pages differ in the facade's call and in the pages' constness alone.
 template <typename Call>
-cistern_code PagesCall(const void* client, const void* handle, const cistern_page* pages, size_t count,
-                       const cistern_call* call, Call&& run) {
+cistern_code PagesCall(const PagesOf& given, const cistern_call* call, cistern_report* report, Call&& run) {
   return Guarded([&] {
-    if (Status status = CheckPages(client, handle, pages, count); !status.ok()) return Remember(status);
+    if (Status status = BeginReport(given, report); !status.ok()) return Remember(status);
+    if (Status status = CheckPages(given); !status.ok()) return Remember(status);
     CallOptions options;
     if (Status status = Take(call, options); !status.ok()) return Remember(status);
     return run(options);
@@ -182,10 +206,20 @@ cistern_code cistern_connect(const cistern_options* options, cistern_client** ou
 void cistern_close(cistern_client* client) { delete client; }
 
 void* cistern_alloc_buffer(cistern_client* client, size_t bytes) {
-  return client == nullptr ? nullptr : client->client->AllocateBuffer(bytes);
+  void* buffer = nullptr;
+  if (client == nullptr) return buffer;
+  (void)Guarded([&]() -> cistern_code {
+    buffer = client->client->AllocateBuffer(bytes);
+    return CISTERN_OK;
+  });
+  return buffer;
 }
 void cistern_free_buffer(cistern_client* client, void* buffer) {
-  if (client != nullptr && buffer != nullptr) client->client->FreeBuffer(buffer);
+  if (client == nullptr || buffer == nullptr) return;
+  (void)Guarded([&]() -> cistern_code {
+    client->client->FreeBuffer(buffer);
+    return CISTERN_OK;
+  });
 }
 void cistern_counters(const cistern_client* client, void (*each)(void*, const char*, uint64_t), void* user) {
   if (client == nullptr || each == nullptr) return;
@@ -241,48 +275,53 @@ cistern_code cistern_chain_key(const cistern_chain* chain, uint32_t block, uint8
 
 cistern_code cistern_lookup(cistern_client* client, const cistern_chain* chain, const cistern_call* call,
                             uint32_t* blocks) {
-  return c_abi::PagesCall(client, chain, nullptr, 0, call, [&](const cistern::CallOptions& options) {
-    auto found = client->client->LookupWait(chain->chain, options);
-    if (blocks != nullptr) *blocks = found.ok() ? found.value() : 0;
-    return Remember(found.status());
-  });
+  return c_abi::PagesCall({.client = client, .handle = chain}, call, nullptr,
+                          [&](const cistern::CallOptions& options) {
+                            auto found = client->client->LookupWait(chain->chain, options);
+                            if (blocks != nullptr) *blocks = found.ok() ? found.value() : 0;
+                            return Remember(found.status());
+                          });
 }
 cistern_code cistern_plan(cistern_client* client, const cistern_chain* chain, const cistern_call* call,
                           cistern_hit** out) {
   if (out == nullptr) return Remember(CISTERN_INVALID_ARGUMENT, "out: null");
   *out = nullptr;
-  return c_abi::PagesCall(client, chain, nullptr, 0, call, [&](const cistern::CallOptions& options) {
-    auto hit = client->client->PlanWait(chain->chain, options);
-    if (!hit.ok()) return Remember(hit.status());
-    *out = new cistern_hit{std::move(hit.value())};
-    return Remember({});
-  });
+  return c_abi::PagesCall({.client = client, .handle = chain}, call, nullptr,
+                          [&](const cistern::CallOptions& options) {
+                            auto hit = client->client->PlanWait(chain->chain, options);
+                            if (!hit.ok()) return Remember(hit.status());
+                            *out = new cistern_hit{std::move(hit.value())};
+                            return Remember({});
+                          });
 }
 cistern_code cistern_load(cistern_client* client, const cistern_hit* hit, uint32_t first,
                           const cistern_page* pages, size_t pages_count, const cistern_call* call,
                           cistern_report* report) {
-  return c_abi::PagesCall(client, hit, pages, pages_count, call, [&](const cistern::CallOptions& options) {
-    const auto done =
-        client->client->LoadWait(hit->hit, first, c_abi::TakeTargets(pages, pages_count), options);
-    return c_abi::GiveReport(done, done.hit_blocks, report);
-  });
+  return c_abi::PagesCall(c_abi::Pages(client, hit, first, pages, pages_count), call, report,
+                          [&](const cistern::CallOptions& options) {
+                            const auto done = client->client->LoadWait(
+                                hit->hit, first, c_abi::TakeTargets(pages, pages_count), options);
+                            return c_abi::GiveReport(done, done.hit_blocks, report);
+                          });
 }
 cistern_code cistern_fetch(cistern_client* client, const cistern_chain* chain, const cistern_page* pages,
                            size_t pages_count, const cistern_call* call, cistern_report* report) {
-  return c_abi::PagesCall(client, chain, pages, pages_count, call, [&](const cistern::CallOptions& options) {
-    const auto done =
-        client->client->FetchWait(chain->chain, c_abi::TakeTargets(pages, pages_count), options);
-    return c_abi::GiveReport(done, done.hit_blocks, report);
-  });
+  return c_abi::PagesCall(c_abi::Pages(client, chain, 0, pages, pages_count), call, report,
+                          [&](const cistern::CallOptions& options) {
+                            const auto done = client->client->FetchWait(
+                                chain->chain, c_abi::TakeTargets(pages, pages_count), options);
+                            return c_abi::GiveReport(done, done.hit_blocks, report);
+                          });
 }
 cistern_code cistern_store(cistern_client* client, const cistern_chain* chain, uint32_t first,
                            const cistern_page* pages, size_t pages_count, const cistern_call* call,
                            cistern_report* report) {
-  return c_abi::PagesCall(client, chain, pages, pages_count, call, [&](const cistern::CallOptions& options) {
-    const auto done =
-        client->client->StoreWait(chain->chain, first, c_abi::TakeSources(pages, pages_count), options);
-    return c_abi::GiveReport(done, 0, report);
-  });
+  return c_abi::PagesCall(c_abi::Pages(client, chain, first, pages, pages_count), call, report,
+                          [&](const cistern::CallOptions& options) {
+                            const auto done = client->client->StoreWait(
+                                chain->chain, first, c_abi::TakeSources(pages, pages_count), options);
+                            return c_abi::GiveReport(done, 0, report);
+                          });
 }
 
 uint32_t cistern_hit_blocks(const cistern_hit* hit) { return hit == nullptr ? 0 : hit->hit.blocks(); }

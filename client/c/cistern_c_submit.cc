@@ -55,17 +55,13 @@ struct Done {
 
 // Refusals before the facade is reached end like every other call: through `done`.
 template <typename Run>
-uint64_t Submit(const void* client, const void* handle, const cistern_page* pages, size_t count,
-                const cistern_call* call, const Done& done, Run&& run) {
+uint64_t Submit(const PagesOf& given, const cistern_call* call, const Done& done, Run&& run) {
   uint64_t id = 0;
   Status refused;
   const cistern_code thrown = Guarded([&]() -> cistern_code {
     CallOptions options;
-    if (client == nullptr || handle == nullptr || (pages == nullptr && count != 0)) {
-      refused = {Code::kInvalidArgument, "client, chain, hit or pages: null"};
-    } else {
-      refused = Take(call, options);
-    }
+    refused = CheckPages(given);
+    if (refused.ok()) refused = Take(call, options);
     if (refused.ok()) id = run(options);
     return CISTERN_OK;
   });
@@ -86,14 +82,14 @@ extern "C" {
 uint64_t cistern_submit_lookup(cistern_client* client, const cistern_chain* chain, const cistern_call* call,
                                cistern_done done, void* user) {
   const Done end{done, user};
-  return c_abi::Submit(client, chain, nullptr, 0, call, end, [&](const CallOptions& options) {
+  return c_abi::Submit({.client = client, .handle = chain}, call, end, [&](const CallOptions& options) {
     return client->client->Lookup(chain->chain, options, end);
   });
 }
 uint64_t cistern_submit_plan(cistern_client* client, const cistern_chain* chain, const cistern_call* call,
                              cistern_done done, void* user) {
   const Done end{done, user};
-  return c_abi::Submit(client, chain, nullptr, 0, call, end, [&](const CallOptions& options) {
+  return c_abi::Submit({.client = client, .handle = chain}, call, end, [&](const CallOptions& options) {
     return client->client->Plan(chain->chain, options, end);
   });
 }
@@ -101,30 +97,46 @@ uint64_t cistern_submit_load(cistern_client* client, const cistern_hit* hit, uin
                              const cistern_page* pages, size_t pages_count, const cistern_call* call,
                              cistern_done done, void* user) {
   const Done end{done, user};
-  return c_abi::Submit(client, hit, pages, pages_count, call, end, [&](const CallOptions& options) {
-    return client->client->Load(hit->hit, first, c_abi::TakeTargets(pages, pages_count), options, end);
-  });
+  return c_abi::Submit(
+      c_abi::Pages(client, hit, first, pages, pages_count), call, end, [&](const CallOptions& options) {
+        return client->client->Load(hit->hit, first, c_abi::TakeTargets(pages, pages_count), options, end);
+      });
 }
 uint64_t cistern_submit_fetch(cistern_client* client, const cistern_chain* chain, const cistern_page* pages,
                               size_t pages_count, const cistern_call* call, cistern_done done, void* user) {
   const Done end{done, user};
-  return c_abi::Submit(client, chain, pages, pages_count, call, end, [&](const CallOptions& options) {
-    return client->client->Fetch(chain->chain, c_abi::TakeTargets(pages, pages_count), options, end);
-  });
+  return c_abi::Submit(
+      c_abi::Pages(client, chain, 0, pages, pages_count), call, end, [&](const CallOptions& options) {
+        return client->client->Fetch(chain->chain, c_abi::TakeTargets(pages, pages_count), options, end);
+      });
 }
 uint64_t cistern_submit_store(cistern_client* client, const cistern_chain* chain, uint32_t first,
                               const cistern_page* pages, size_t pages_count, const cistern_call* call,
                               cistern_done done, void* user) {
   const Done end{done, user};
-  return c_abi::Submit(client, chain, pages, pages_count, call, end, [&](const CallOptions& options) {
-    return client->client->Store(chain->chain, first, c_abi::TakeSources(pages, pages_count), options, end);
-  });
+  return c_abi::Submit(c_abi::Pages(client, chain, first, pages, pages_count), call, end,
+                       [&](const CallOptions& options) {
+                         return client->client->Store(chain->chain, first,
+                                                      c_abi::TakeSources(pages, pages_count), options, end);
+                       });
 }
 
 void cistern_cancel(cistern_client* client, uint64_t call) {
-  if (client != nullptr) client->client->Cancel(call);
+  if (client == nullptr) return;
+  (void)c_abi::Guarded([&]() -> cistern_code {
+    client->client->Cancel(call);
+    return CISTERN_OK;
+  });
 }
-int cistern_poll(cistern_client* client) { return client != nullptr && client->client->Poll() ? 1 : 0; }
+int cistern_poll(cistern_client* client) {
+  if (client == nullptr) return 0;
+  int did = 1;  // Without memory there is something left to do.
+  (void)c_abi::Guarded([&]() -> cistern_code {
+    did = client->client->Poll() ? 1 : 0;
+    return CISTERN_OK;
+  });
+  return did;
+}
 int cistern_event_fd(const cistern_client* client) {
   return client == nullptr ? -1 : client->client->event_fd();
 }

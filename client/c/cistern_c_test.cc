@@ -157,7 +157,7 @@ TEST(CAbi, SubmissionsRefuseThroughTheirCallback) {
   EXPECT_EQ(cistern_submit_plan(nullptr, nullptr, nullptr, done, &seen), 0u);
   EXPECT_EQ(seen.calls, 1);
   EXPECT_EQ(seen.code, CISTERN_INVALID_ARGUMENT);
-  EXPECT_EQ(seen.message, "client, chain, hit or pages: null");
+  EXPECT_EQ(seen.message, "client: null");
 }
 
 TEST(CAbi, TurnsWhatIsThrownIntoACode) {

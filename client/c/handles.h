@@ -64,6 +64,29 @@ Status Take(const char* name, const T* in, T& out) {
 Status Take(const cistern_options* given, ClientOptions& out);  // Null: the defaults.
 Status Take(const cistern_call* in, CallOptions& out);
 
+inline constexpr size_t kPiecesPerPageMax = size_t{1} << 20;
+inline constexpr size_t kResultsUnboundMax = size_t{1} << 16;  // Filled when the chain or hit is not given.
+
+// A call with pages: `handle` is the chain or hit, of so many blocks.
+struct PagesOf {
+  const void* client = nullptr;
+  const void* handle = nullptr;
+  uint64_t blocks = 0;
+  uint32_t first = 0;
+  const cistern_page* pages = nullptr;
+  size_t count = 0;
+};
+inline PagesOf Pages(const cistern_client* client, const cistern_chain* chain, uint32_t first,
+                     const cistern_page* pages, size_t count) {
+  return {client, chain, chain == nullptr ? 0 : chain->chain.blocks(), first, pages, count};
+}
+inline PagesOf Pages(const cistern_client* client, const cistern_hit* hit, uint32_t first,
+                     const cistern_page* pages, size_t count) {
+  return {client, hit, hit == nullptr ? 0 : hit->hit.blocks(), first, pages, count};
+}
+// Before pages are looked at their number is: an array is as long as its caller says.
+Status CheckPages(const PagesOf& given);
+
 // Pages of the facade out of pages of C; the pieces' memory stays the caller's.
 template <typename P, typename PieceType>
 std::vector<P> TakePages(const cistern_page* pages, size_t count) {

@@ -43,7 +43,8 @@ Json ReplayTotalsJson(ReplayTotals& t, const std::vector<std::pair<std::string, 
 }
 
 std::string NothingRead(const std::string& file, uint64_t requests, uint64_t broken_lines) {
-  if (requests > 0 || broken_lines == 0) return "";
+  if (requests > 0) return "";
+  if (broken_lines == 0) return file + ": empty; give JSON lines with hash_ids, plain or .zst";
   return file + ": none of its lines (" + std::to_string(broken_lines) +
          ") is a request; give JSON lines with hash_ids, plain or .zst";
 }

@@ -72,7 +72,8 @@ absl::Status CheckPages(const View& pages, uint64_t block_bytes, uint64_t first,
     for (uint32_t s = begin; s < end; ++s) {
       if (pages.segments[s].data == nullptr)
         return absl::InvalidArgumentError(absl::StrCat("pages[", i, "].data: null"));
-      bytes += pages.segments[s].bytes;
+      const uint64_t more = pages.segments[s].bytes;
+      bytes = more > UINT64_MAX - bytes ? UINT64_MAX : bytes + more;  // No block is that long.
     }
     if (bytes != block_bytes) {
       return absl::InvalidArgumentError(

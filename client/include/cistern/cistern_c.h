@@ -18,8 +18,13 @@
 // hit may be
 //          used by several threads, and freed once. There is no thread inside the data path: whoever waits or
 //          polls drives it, and a callback runs on that thread, with no lock held; it may submit, but it must
-//          not wait, poll or close. cistern_close waits for nothing: calls outstanding end with
-//          CISTERN_PAGE_CANCELLED before it returns.
+//          not wait, poll or close. cistern_close ends the calls outstanding, of other threads too, with
+//          CISTERN_CANCELLED (for pages CISTERN_PAGE_CANCELLED) and waits until those threads have left them;
+//          a call must have been begun before it. A thread that stays inside its callback for 10 s keeps the
+//          client's memory for good.
+// fork:    fork before you connect, or exec. In a child, every call with a client of its parent is refused at
+//          once with CISTERN_FAILED_PRECONDITION, cistern_close touches nothing that is the parent's, and
+//          cistern_connect is refused when the parent has had a client: gRPC does not work on in a child.
 // memory:  handles are freed by their own function, NULL is allowed there. A hit may outlive its client.
 // Memory named by
 //          pages belongs to the library until the call has returned, for submitted calls until `done` has
@@ -105,7 +110,8 @@ typedef struct cistern_options {
   uint64_t host_share_bytes;
 } cistern_options;
 
-// What bytes a block has: Layout of cistern/client.h.
+// What bytes a block has: Layout of cistern/client.h. All fields but `model` are part of every key; what
+// belongs to a model goes into `compute_digest` or `geometry`.
 typedef struct cistern_layout {
   size_t struct_size;
   const char* model;
@@ -160,7 +166,8 @@ typedef struct cistern_page {
   size_t pieces_count;
 } cistern_page;
 
-// What a load, fetch or store of n pages did. `results` is the caller's: room for n bytes, or NULL.
+// What a load, fetch or store of n pages did. `results` is the caller's: room for n bytes, or NULL. All are
+// CISTERN_PAGE_INVALID after a call that was refused.
 typedef struct cistern_report {
   size_t struct_size;
   cistern_page_result* results;
