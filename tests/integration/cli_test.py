@@ -299,14 +299,16 @@ class Work(WithCluster):
     def test_a_file_without_a_request_is_refused(self):
         self.up("--nodes", 1, "--ram", "64M")
         file = self.folder / "poem.txt"
-        file.write_text("no request\nnor this\n")
         for flags in ((), ("--layout", "qwen3-next", "--scale", "64"), ("--layout", "qwen3-next", "--dry-run")):
+            file.write_text("no request\nnor this\n")
             done = run("replay", file, *flags, "--json", env=self.env)
             self.assertEqual(done.returncode, 2, done)
             self.assertIn("none of its lines (2) is a request", json.loads(done.stdout)["error"])
             self.assertEqual(run("replay", file, *flags, env=self.env).stdout, "")
-        file.write_text("")
-        self.assertEqual(self.ok("replay", file)["requests"], 0)
+            file.write_text("")
+            done = run("replay", file, *flags, "--json", env=self.env)
+            self.assertEqual(done.returncode, 2, done)
+            self.assertIn("empty", json.loads(done.stdout)["error"])
 
     def test_status_falls_back_to_the_last_heartbeat_and_is_quick(self):
         stopped = self.up("--nodes", 2, "--ram", "64M")["nodes"][0]["pid"]
