@@ -56,15 +56,15 @@ class Metrics(Case):
         for room in self.pages:
             prefix = f"cistern_{room}_"
             own = {"router": {"epoch", "uptime_ms"}, "node": {"cpu_seconds_total"}}[room]
-            def same():
-                before, page, after = self.figures(room), self.scrape(room), self.figures(room)
+            before = self.figures(room)
+            def same():  # A node's page may be half a second old.
+                page, after = self.scrape(room), self.figures(room)
                 if {name.removeprefix(prefix) for name in page} != set(after) | own:
                     return False  # A counter is there from its first count on.
                 for name, value in after.items():
                     kind, scraped = page[prefix + name]
                     self.assertEqual(kind, "counter" if name.endswith("_total") else "gauge")
-                    # A node's page may be half a second old.
-                    if name.endswith("_total") and not before[name] <= scraped <= value:
+                    if name.endswith("_total") and not before.get(name, 0) <= scraped <= value:
                         return False
                 return True
             wait_for(same, f"the {room}'s page to agree with status")
