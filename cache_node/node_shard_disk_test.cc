@@ -234,12 +234,8 @@ class NodeShardDiskTails : public NodeShardDisk {
   }
   // Whether a plan of the whole tail hits; its bytes are checked.
   bool PlanTail(const BlockKey& block) {
-    ChainRequest plan = TailAt(*world, block, all, false);
-    plan.plan_id = ++plan_id;
-    plan.ttl_ms = 2000;
-    world->Ask(peer, FrameType::kPlan, plan);
-    for (int i = 0; i < 20'000 && !world->HasReply(FrameType::kPlanReply); ++i) Turn();
-    const auto reply = world->Take<PlanReply>(FrameType::kPlanReply);
+    const ChainRequest plan = TailAt(*world, block, all, false);
+    const PlanReply reply = Plan(plan);
     for (size_t i = 0; i < reply.parts.size(); ++i) {
       const auto bytes = ShardWorld::PartBytes(block, all[i], plan.coord_bytes[i]);
       EXPECT_TRUE(world->Verify(reply.parts[i], block)) << i;

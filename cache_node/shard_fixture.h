@@ -92,22 +92,24 @@ class ShardFixture : public ::testing::Test {
   MissReason Why(const ChainRequest& chain) {
     return world->Lookup(peer, Asked(chain), kFlagDetail).detail.why;
   }
-  // A plan, that brings parts from where they are; its parts are checked byte by byte and released. Blocks
-  // that hit.
-  uint32_t Use(const ChainRequest& chain) {
-    ChainRequest plan = Asked(chain);
+  // A plan, that brings parts from where they are, as plan_id.
+  PlanReply Plan(ChainRequest plan) {
     plan.plan_id = ++plan_id;
     plan.ttl_ms = 2000;
     world->Ask(peer, FrameType::kPlan, plan);
     for (int i = 0; i < 20'000 && !world->HasReply(FrameType::kPlanReply); ++i) Turn();
-    const auto reply = world->Take<PlanReply>(FrameType::kPlanReply);
+    return world->Take<PlanReply>(FrameType::kPlanReply);
+  }
+  // Its parts are checked byte by byte and released. Blocks that hit.
+  uint32_t Use(const ChainRequest& chain) {
+    const PlanReply reply = Plan(Asked(chain));
     for (size_t i = 0; i < reply.parts.size(); ++i) {
       EXPECT_TRUE(world->Verify(reply.parts[i], chain.blocks[i])) << i;
       const auto bytes = ShardWorld::PartBytes(chain.blocks[i], {}, chain.part_bytes);
       const std::byte* here = world->shard->arena().data() + reply.parts[i].offset;
       EXPECT_EQ(std::memcmp(here, bytes.data(), bytes.size()), 0) << i;
     }
-    world->Release(peer, plan.plan_id);
+    world->Release(peer, plan_id);
     Turn();
     return reply.hit_blocks;
   }
