@@ -52,10 +52,13 @@ std::string Hit::owner(uint32_t block) const {
   return std::string(client->core_->PlanOwner(rep_->plan, block));
 }
 
-Result<std::unique_ptr<Client>> Client::Connect(const ClientOptions& options) {
-  auto impl = std::make_unique<Impl>(options);
+Result<std::unique_ptr<Client>> Client::Impl::Connect(const ClientOptions& options, Clock* clock) {
+  auto impl = std::make_unique<Impl>(options, clock);
   if (Status status = impl->Init(); !status.ok()) return status;
   return std::unique_ptr<Client>(new Client(std::move(impl)));
+}
+Result<std::unique_ptr<Client>> Client::Connect(const ClientOptions& options) {
+  return Impl::Connect(options);
 }
 
 Result<Chain> Client::MakeChain(const Layout& layout, std::span<const uint32_t> tokens,

@@ -76,8 +76,11 @@ bool IsUtf8(std::string_view text) {
 
 }  // namespace
 
-Client::Impl::Impl(const ClientOptions& options)
-    : options_(options), random_(Entropy()), anchor_(std::make_shared<ClientAnchor>()) {}
+Client::Impl::Impl(const ClientOptions& options, Clock* clock)
+    : options_(options),
+      clock_(clock != nullptr ? *clock : boot_clock_),
+      random_(Entropy()),
+      anchor_(std::make_shared<ClientAnchor>()) {}
 
 Nanos Client::Impl::TimeOf(const CallOptions& options) const {
   const Nanos deadline = DeadlineOf(options);

@@ -66,8 +66,10 @@ struct Hit::Rep {
 // thread only leaves the newest map and ticket in `news_`. Members are declared in the order they depend on
 // each other.
 struct Client::Impl {
-  explicit Impl(const ClientOptions& options);
+  // Without a clock it has its own; one that is given stays for as long as the process lasts.
+  explicit Impl(const ClientOptions& options, Clock* clock = nullptr);
   ~Impl();
+  static Result<std::unique_ptr<Client>> Connect(const ClientOptions& options, Clock* clock = nullptr);
 
   // One call of a user, told to Close by being counted. False in a child of fork(): nothing of the client may
   // be touched then.
@@ -244,7 +246,8 @@ struct Client::Impl {
   const uint32_t forks_ = ForkCount();
   std::atomic<uint32_t> inside_{0};  // Entries.
   Impl* kept_before_ = nullptr;
-  BootClock clock_;
+  BootClock boot_clock_;
+  Clock& clock_;
   Random random_;
   int epoll_fd_ = -1;
   int timer_fd_ = -1;
