@@ -117,7 +117,7 @@ TEST(CisternPolicy, ReachesItsBarsOnThePublicTraces) {
     const std::string path = TraceFile(bars.trace);
     if (path.empty()) GTEST_SKIP() << bars.trace << " is absent";
     const ReplayTrace trace = ReadReplayTrace(path);
-    for (int i = 0; i < 6; ++i) {
+    for (int i = 0; i < kReplaySizes; ++i) {
       const auto capacity = static_cast<uint32_t>(trace.unique * kShares[i]);
       const double lru = ReplayPolicy("lru", trace, capacity)->HitRatio();
       const double ours = ReplayPolicy("cistern", trace, capacity)->HitRatio();
@@ -132,11 +132,11 @@ TEST(CisternPolicy, IsNowhereBelowLruAsNodesCallIt) {
     const std::string path = TraceFile(name);
     if (path.empty()) GTEST_SKIP() << name << " is absent";
     const ReplayTrace trace = ReadReplayTrace(path);
-    for (const double share : kShares) {
-      const auto capacity = static_cast<uint32_t>(trace.unique * share);
+    for (int i = 0; i < kReplaySizes; ++i) {
+      const auto capacity = static_cast<uint32_t>(trace.unique * kShares[i]);
       const auto lru = ReplayPolicy("lru", trace, capacity, ReplayFlow::kNode);
       const auto ours = ReplayPolicy("cistern", trace, capacity, ReplayFlow::kNode);
-      EXPECT_GE(ours->HitRatio(), lru->HitRatio() - .002) << name << ' ' << share;
+      EXPECT_GE(ours->HitRatio(), lru->HitRatio() - .002) << name << ' ' << kShares[i];
       EXPECT_EQ(ours->stranding_evictions, 0u);
     }
   }

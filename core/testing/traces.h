@@ -23,6 +23,14 @@ inline constexpr const char* kConversationTrace = "conversation_trace.jsonl";
 inline constexpr const char* kSyntheticTrace = "synthetic_trace.jsonl";
 inline constexpr const char* kAgenticTrace = "agentic_a_512.jsonl.zst";
 
+// Of how many cache sizes tests replay a whole trace. Sanitizers make a replay ten times as long, and look
+// for what a replay does to memory, not for its figures: the smallest size evicts most.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr int kReplaySizes = 1;
+#else
+inline constexpr int kReplaySizes = 6;
+#endif
+
 // The ids of every request of a file, in order; empty when it cannot be read whole or any line is broken.
 inline std::vector<std::vector<uint32_t>> ReadTraceIds(const std::string& path) {
   std::vector<std::vector<uint32_t>> requests;

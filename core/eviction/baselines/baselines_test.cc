@@ -119,7 +119,7 @@ void ExpectKnown(const char* name, const Known (&table)[N]) {
   const ReplayTrace trace = ReadReplayTrace(path);
   ASSERT_FALSE(trace.requests.empty());
   for (const Known& row : table) {
-    for (int i = 0; i < 6 && row.ratio[i] > 0; ++i) {
+    for (int i = 0; i < kReplaySizes && row.ratio[i] > 0; ++i) {
       const auto score = SimulatePolicy(row.policy, trace, static_cast<uint32_t>(trace.unique * kShares[i]));
       EXPECT_EQ(std::round(score->HitRatio() * 1e4), std::round(row.ratio[i] * 1e4))
           << name << ' ' << row.policy << ' ' << kShares[i] << ": " << score->HitRatio();
