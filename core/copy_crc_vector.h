@@ -21,7 +21,7 @@ inline constexpr size_t kStreamingCopyBytesMin = 32u << 10;
 
 // One instruction set's functions. Streaming stores are fenced before a function returns.
 struct VectorCrc {
-  using Copy = uint32_t (*)(void* to, const void* from, size_t bytes, uint32_t crc);
+  using Copy = uint32_t (*)(void* to, const void* from, size_t bytes, uint32_t crc, const void* next);
   const char* name;
   bool (*is_supported)();  // Whether CPU and operating system have all it needs; the others only where true.
   Copy copy_streaming;

@@ -63,7 +63,7 @@ uint32_t Crc32cJoin(uint32_t crc_a, uint32_t crc_b, uint64_t bytes_b) {
   return MultiplyModP(crc_a, shift) ^ crc_b;
 }
 
-uint32_t CopyCrc32cPortable(void* to, const void* from, size_t bytes, uint32_t crc) {
+uint32_t CopyCrc32cPortable(void* to, const void* from, size_t bytes, uint32_t crc, const void* /*next*/) {
   auto* out = static_cast<std::byte*>(to);
   const auto* in = static_cast<const std::byte*>(from);
   while (bytes > 0) {
@@ -77,11 +77,11 @@ uint32_t CopyCrc32cPortable(void* to, const void* from, size_t bytes, uint32_t c
   return crc;
 }
 
-uint32_t CopyCrc32c(void* to, const void* from, size_t bytes, uint32_t crc) {
+uint32_t CopyCrc32c(void* to, const void* from, size_t bytes, uint32_t crc, const void* next) {
   const VectorCrc* vector = Vector();
   if (vector == nullptr) return CopyCrc32cPortable(to, from, bytes, crc);
   return (bytes >= kStreamingCopyBytesMin ? vector->copy_streaming : vector->copy_cached)(to, from, bytes,
-                                                                                          crc);
+                                                                                          crc, next);
 }
 
 const char* CopyCrc32cName() { return Vector() != nullptr ? Vector()->name : "isa-l"; }

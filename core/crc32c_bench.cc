@@ -44,9 +44,9 @@ std::byte* Region(size_t bytes) {
 
 bool Always() { return true; }
 
-using CopyFunction = uint32_t (*)(void*, const void*, size_t, uint32_t);
+using CopyFunction = uint32_t (*)(void*, const void*, size_t, uint32_t, const void*);
 
-uint32_t PlainMemcpy(void* to, const void* from, size_t bytes, uint32_t) {
+uint32_t PlainMemcpy(void* to, const void* from, size_t bytes, uint32_t, const void*) {
   std::memcpy(to, from, bytes);
   return 0;
 }
@@ -75,7 +75,7 @@ void CopyParts(benchmark::State& state, CopyFunction copy, bool (*is_supported)(
   uint64_t sum = 0;
   for (auto _ : state) {
     const Pair& pair = pairs[next++ % kPairs];
-    sum += copy(pair.to, pair.from, part_bytes, 0);
+    sum += copy(pair.to, pair.from, part_bytes, 0, pairs[next % kPairs].from);
     if (then_read) sum += Crc32c(pair.to, part_bytes);
   }
   benchmark::DoNotOptimize(sum);

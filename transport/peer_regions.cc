@@ -71,9 +71,15 @@ PullResult PeerRegions::Pull(const PullRequest& request) const {
   // Read behind the copy, when it would be waited for.
   if (wants_trailer) __builtin_prefetch(region->memory.data() + request.trailer_offset);
   const std::byte* from = region->memory.data() + request.offset;
+  // Where the memory is read next: the part's next bytes, and behind its last the next part.
+  const std::byte* next_part = nullptr;
+  if (request.next_offset != 0 && request.next_offset < region->memory.bytes())
+    next_part = region->memory.data() + request.next_offset;
   for (const Segment& segment : request.target) {
-    result.crc = CopyCrc32c(segment.data, from, segment.bytes, result.crc);
-    from += segment.bytes;
+    const std::byte* to = from + segment.bytes;
+    const bool is_last = &segment == &request.target.back();
+    result.crc = CopyCrc32c(segment.data, from, segment.bytes, result.crc, is_last ? next_part : to);
+    from = to;
   }
   if (wants_trailer) result.trailer = ReadTrailer(region->memory.data() + request.trailer_offset);
   result.result = PartResult::kOk;

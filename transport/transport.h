@@ -75,6 +75,7 @@ struct PullRequest {
   uint32_t bytes = 0;
   uint64_t trailer_offset = 0;       // 0: no trailer wanted.
   absl::Span<const Segment> target;  // List copied if needed; memory must stay until OnPulled or a fence.
+  uint64_t next_offset = 0;          // A hint: where in this region the next read begins. 0: not known.
 };
 struct PullResult {
   PartResult result = PartResult::kOk;  // kInvalid: outside the region. kPeerGone.

@@ -259,6 +259,10 @@ bool ClientCore::Impl::StartPull(Operation& op, uint32_t index) {
   pull.offset = part.offset;
   pull.bytes = part.length;
   pull.trailer_offset = part.trailer_offset;
+  if (index + 1 < op.transfers.size() && op.transfers[index + 1].set == transfer.set) {
+    const PartDescriptor& next = set.reply.parts[op.transfers[index + 1].part];
+    if (next.region == part.region) pull.next_offset = next.offset;
+  }
   pull.target = pull_target_;
   const absl::Status started = transport_.Pull(peer->id, pull);
   if (!started.ok()) {
