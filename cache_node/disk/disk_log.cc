@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cache_node/disk/crash_point.h"
+#include "cache_node/disk/extent_row.h"
 #include "core/check.h"
 #include "core/crc32c.h"
 #include "core/status_macros.h"
@@ -15,11 +16,6 @@ namespace cistern {
 namespace {
 
 constexpr uint64_t kAuxBytes = std::max<uint64_t>(FooterBytes(kEntriesPerExtentMax), kRecordBytesMax);
-
-const char* StateName(ExtentState state) {
-  static constexpr const char* kNames[] = {"free", "open", "sealed", "leaving", "unreadable"};
-  return kNames[static_cast<size_t>(state)];
-}
 
 }  // namespace
 
@@ -88,9 +84,11 @@ std::optional<FreshExtent> DiskLog::NextExtent() {
 // An extent that takes no more is called sealed once its footer is there: an end in between leaves it open.
 void DiskLog::Record(FileId file, const Extent& extent) {
   const bool closing = extent.state == ExtentState::kSealed && !extent.footer;
-  manifest_.Put(absl::StrCat("extent/", absl::Hex(file, absl::kZeroPad8)),
-                absl::StrCat(StateName(closing ? ExtentState::kOpen : extent.state), " life=",
-                             extent.use.life, " data_end=", extent.data_end, " records=", extent.records));
+  manifest_.Put(ExtentRowKey(file), EncodeExtentRow({.state = closing ? ExtentState::kOpen : extent.state,
+                                                     .life = extent.use.life,
+                                                     .nonce = extent.use.nonce,
+                                                     .data_end = extent.data_end,
+                                                     .records = extent.records}));
 }
 
 // --- index, with the sums that go with it
@@ -279,7 +277,8 @@ Nanos DiskLog::NextWake() const {
   if (queue_.open() > 0 && queue_.disk().WaitFd() < 0) return clock_.Now() + kMillisecond / 10;
   if (HasDropsWaiting() && !degraded_) return clock_.Now() + kMillisecond;
   if (job_ == Job::kCopying && copy_loaded_) return clock_.Now() + kMillisecond / 4;
-  const bool jobs = job_ == Job::kLeaving || !seal_queue_.empty() || !repair_queue_.empty();
+  const bool jobs =
+      job_ == Job::kLeaving || job_ == Job::kRemoving || !seal_queue_.empty() || !repair_queue_.empty();
   if (jobs && !stopping_) return std::max(maintain_at_, clock_.Now());
   return std::min(writer_->NextWake(), degraded_ && !probing_ ? retry_at_ : kNever);
 }

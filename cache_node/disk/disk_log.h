@@ -14,6 +14,7 @@
 #include "cache_node/disk/disk_memory.h"
 #include "cache_node/disk/disk_queue.h"
 #include "cache_node/disk/disk_tails.h"
+#include "cache_node/disk/extent_row.h"
 #include "cache_node/disk/extent_scan.h"
 #include "cache_node/disk/extent_table.h"
 #include "cache_node/disk/extent_writer.h"
@@ -65,6 +66,7 @@ struct DiskLogCounters {
   uint64_t repaired_extents = 0;  // Header or footer written anew by a start.
   uint64_t recovered_parts = 0;
   uint64_t scanned_extents = 0;
+  uint64_t lost_extents = 0;  // Gone, or another's or an older file in their place.
   uint64_t degraded_times = 0;
 };
 
@@ -178,6 +180,8 @@ class DiskLog {
 
   // disk_log_recover.cc
   absl::Status ReadAllEnds();
+  absl::Status ReadEnds(FileId file, const ExtentRow* row, uint64_t& life);
+  bool IsLost(FileId file, const ExtentRow* row, const FoundExtent& found);
   void OpenLog();
   bool RecoverStep();
   void TakeScanned(FileId file, ExtentScan& scan);
@@ -204,6 +208,7 @@ class DiskLog {
   bool CarryOn(uint64_t& budget);
   void Carried();
   void StartFree();
+  void RemoveFreed();
   void FinishJob();
 
   const DiskLogOptions options_;
@@ -236,7 +241,7 @@ class DiskLog {
   uint64_t dropped_all_ = 0;
 
   // The job under way: footers of recovered extents, repairs, reclaim.
-  enum class Job : uint8_t { kNone, kWriting, kLoading, kCopying, kLeaving, kFreeing };
+  enum class Job : uint8_t { kNone, kWriting, kLoading, kCopying, kLeaving, kFreeing, kRemoving };
   Job job_ = Job::kNone;
   FileId job_file_ = 0;
   std::vector<FileId> seal_queue_, repair_queue_;
@@ -249,7 +254,8 @@ class DiskLog {
   // The writer takes one record after the other: callers' and reclaim's in turn, where both have some.
   bool callers_turn_ = false, reclaims_turn_ = false;
   uint32_t copy_begin_ = 0, copy_end_ = 0;
-  uint64_t leave_after_ = 0;  // The writer's `ended` at which all copies are on disk.
+  uint64_t leave_after_ = 0;   // The writer's `ended` at which all copies are on disk.
+  uint64_t remove_after_ = 0;  // The manifest's changes that have to be settled first.
   uint32_t creating_ = 0;
   Nanos maintain_at_ = 0;
   Nanos damage_until_ = 0;  // Of the time that damage_lines_ counts.

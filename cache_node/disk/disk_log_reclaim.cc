@@ -32,6 +32,7 @@ void DiskLog::MaintainStep() {
     if (writer_->ended() >= leave_after_ && table_.Find(job_file_)->readers == 0) StartFree();
     return;
   }
+  if (job_ == Job::kRemoving && manifest_.HasSettled(remove_after_)) return RemoveFreed();
   if (job_ != Job::kNone || degraded_) return;
   if (!seal_queue_.empty()) {
     const FileId file = seal_queue_.back();
@@ -109,11 +110,14 @@ void DiskLog::StartSeal(FileId file) {
 
 void DiskLog::StartRepair(FileId file) {
   job_ = Job::kWriting;
-  EncodeExtentHeader({.extent = file, .use = UseOf(file)}, page_);
-  WriteAndSync(file, 0, page_, kPageBytes, [this](int error) {
+  const bool free = table_.Find(file)->state == ExtentState::kLeaving;
+  EncodeExtentHeader({.extent = file, .use = UseOf(file), .free = free}, page_);
+  WriteAndSync(file, 0, page_, kPageBytes, [this, file, free](int error) {
     FinishJob();
+    if (free) table_.Find(file)->state = ExtentState::kFree;
     if (error != 0) return Degrade(error, "header of a recovered extent");
     ++counters_.repaired_extents;
+    if (free) Record(file, *table_.Find(file));
   });
 }
 
@@ -345,18 +349,24 @@ void DiskLog::StartFree() {
     CrashHere(CrashPoint::kExtentFreed);
     ++counters_.reclaimed_extents;
     const ExtentUse use = UseOf(file);
-    if (!table_.IsOverFull() && table_.free_count() < kFreeExtentsMax) {
-      Extent& freed = *table_.Find(file);
-      freed = Extent{};
-      freed.use = use;
-      Record(file, freed);
-      return FinishJob();
-    }
-    queue_.Submit({.kind = DiskRequest::Kind::kRemove, .file = file}, [this, file](int) {
-      table_.Remove(file);
-      manifest_.Delete(absl::StrCat("extent/", absl::Hex(file, absl::kZeroPad8)));
-      FinishJob();
-    });
+    Extent& freed = *table_.Find(file);
+    freed = Extent{};
+    freed.use = use;
+    Record(file, freed);
+    if (!table_.IsOverFull() && table_.free_count() < kFreeExtentsMax) return FinishJob();
+    freed.state = ExtentState::kLeaving;  // Nobody's until it is gone.
+    remove_after_ = manifest_.changes();
+    job_ = Job::kRemoving;
+  });
+}
+
+// Once the manifest says free: a file that it calls used is missed by the next start.
+void DiskLog::RemoveFreed() {
+  job_ = Job::kFreeing;
+  queue_.Submit({.kind = DiskRequest::Kind::kRemove, .file = job_file_}, [this, file = job_file_](int) {
+    table_.Remove(file);
+    manifest_.Delete(ExtentRowKey(file));
+    FinishJob();
   });
 }
 

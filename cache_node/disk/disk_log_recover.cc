@@ -1,9 +1,8 @@
 // A start of the log: which extents there are, and what they hold.
 #include <algorithm>
-#include <cstdlib>
+#include <map>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cache_node/disk/disk_log.h"
 #include "core/status_macros.h"
@@ -11,15 +10,21 @@
 namespace cistern {
 namespace {
 
-// The greatest life the manifest knows of; 0 when it knows none.
-uint64_t LifeInManifest(const ManifestValues& values) {
-  uint64_t life = 0;
+using ExtentRows = std::map<FileId, ExtentRow>;
+
+ExtentRows RowsOf(const ManifestValues& values) {
+  ExtentRows rows;
   for (const auto& [key, value] : values) {
-    const size_t at = value.find("life=");
-    if (!absl::StartsWith(key, "extent/") || at == std::string::npos) continue;
-    life = std::max<uint64_t>(life, std::strtoull(value.c_str() + at + 5, nullptr, 10));
+    const std::optional<FileId> file = ExtentOfRowKey(key);
+    if (!file.has_value()) continue;
+    if (const std::optional<ExtentRow> row = DecodeExtentRow(value); row.has_value()) rows[*file] = *row;
   }
-  return life < UINT64_MAX / 2 ? life : 0;
+  return rows;
+}
+
+// Numbers that no log comes to are none of ours.
+void TakeLife(uint64_t seen, uint64_t& life) {
+  if (seen < UINT64_MAX / 2) life = std::max(life, seen);
 }
 
 absl::StatusOr<ExtentScan> ScanOf(Disk& disk, FileId file) {
@@ -30,32 +35,64 @@ absl::StatusOr<ExtentScan> ScanOf(Disk& disk, FileId file) {
 
 }  // namespace
 
+// Whether what is there is not what the manifest told of; then it is counted and said.
+bool DiskLog::IsLost(FileId file, const ExtentRow* row, const FoundExtent& found) {
+  const std::string_view why = row == nullptr ? "" : WhyLost(*row, found);
+  if (why.empty()) return false;
+  ++counters_.lost_extents;
+  SayDamage(file, 0, absl::StrCat(std::string(why), " (the manifest: ", EncodeExtentRow(*row), ")"));
+  return true;
+}
+
+absl::Status DiskLog::ReadEnds(FileId file, const ExtentRow* row, uint64_t& life) {
+  Extent& extent = table_.Add(file);
+  CISTERN_ASSIGN_OR_RETURN(ExtentScan scan, ScanOf(queue_.disk(), file));
+  absl::Status read = scan.ReadEnds();
+  if (absl::IsOutOfRange(read)) {
+    table_.Remove(file);
+    if (!IsLost(file, row, {})) {  // A create that a crash cut short: not one record was ever in it.
+      Say(true, absl::StrCat("nvme extent ", file, " is shorter than an extent, and removed"));
+    }
+    queue_.Submit({.kind = DiskRequest::Kind::kRemove, .file = file}, [](int) {});
+    return absl::OkStatus();
+  }
+  if (absl::IsFailedPrecondition(read)) return read;  // A newer version's: its parts are not ours to lose.
+  if (!read.ok()) {
+    MarkUnreadable(file, read);
+    return absl::OkStatus();
+  }
+  TakeLife(scan.use().life, life);
+  const FoundExtent found = FoundIn(scan);
+  if (row != nullptr && IsStale(*row, found)) {
+    Say(false, absl::StrCat("nvme extent ", file, ": its use was cut short at its header; it is free"));
+    extent.state = ExtentState::kLeaving;  // Nobody's until its header says so.
+    extent.use = {.life = row->life, .nonce = row->nonce.value_or(0)};
+    repair_queue_.push_back(file);
+    return absl::OkStatus();
+  }
+  extent.lost = IsLost(file, row, found);
+  if (extent.lost) return absl::OkStatus();  // Nothing of it is indexed, and it is free.
+  extent.use = scan.use();
+  if (scan.free() || !scan.known())
+    return absl::OkStatus();  // Nothing was ever written to it, or nothing can be told of it.
+  extent.state = ExtentState::kSealed;
+  extent.scanned = false;
+  scan_queue_.push_back(file);
+  return absl::OkStatus();
+}
+
 absl::Status DiskLog::ReadAllEnds() {
   CISTERN_ASSIGN_OR_RETURN(const std::vector<FileId> files, queue_.disk().List());
-  uint64_t life = LifeInManifest(manifest_.loaded());
+  const ExtentRows rows = RowsOf(manifest_.loaded());
+  uint64_t life = 0;
+  for (const auto& [file, row] : rows) {
+    TakeLife(row.life, life);
+    if (!std::binary_search(files.begin(), files.end(), file)) IsLost(file, &row, {});
+  }
   for (const FileId file : files) {
     if (file >= kExtentsMax) continue;
-    Extent& extent = table_.Add(file);
-    CISTERN_ASSIGN_OR_RETURN(ExtentScan scan, ScanOf(queue_.disk(), file));
-    absl::Status read = scan.ReadEnds();
-    if (absl::IsOutOfRange(read)) {  // A create that a crash cut short: not one record was ever in it.
-      table_.Remove(file);
-      Say(true, absl::StrCat("nvme extent ", file, " is shorter than an extent, and removed"));
-      queue_.Submit({.kind = DiskRequest::Kind::kRemove, .file = file}, [](int) {});
-      continue;
-    }
-    if (absl::IsFailedPrecondition(read)) return read;  // A newer version's: its parts are not ours to lose.
-    if (!read.ok()) {
-      MarkUnreadable(file, read);
-      continue;
-    }
-    extent.use = scan.use();
-    life = std::max(life, extent.use.life);
-    if (scan.free() || !scan.known())
-      continue;  // Nothing was ever written to it, or nothing can be told of it.
-    extent.state = ExtentState::kSealed;
-    extent.scanned = false;
-    scan_queue_.push_back(file);
+    const auto row = rows.find(file);
+    CISTERN_RETURN_IF_ERROR(ReadEnds(file, row == rows.end() ? nullptr : &row->second, life));
   }
   next_life_ = life + kLifeStep;
   std::sort(scan_queue_.begin(), scan_queue_.end(),
@@ -63,13 +100,15 @@ absl::Status DiskLog::ReadAllEnds() {
   return absl::OkStatus();
 }
 
+// Rows of extents that hold something stay as they are until it is known what.
 void DiskLog::OpenLog() {
   manifest_.Put("settings", absl::StrCat("format=", kDiskFormatVersion, " extent_bytes=", kExtentBytes));
-  for (const auto& [file, extent] : table_.all()) Record(file, extent);
+  for (const auto& [file, extent] : table_.all()) {
+    if (extent.state == ExtentState::kFree && !extent.lost) Record(file, extent);
+  }
   for (const auto& [key, value] : manifest_.loaded()) {
-    if (!absl::StartsWith(key, "extent/")) continue;
-    const auto file = static_cast<FileId>(std::strtoul(key.c_str() + 7, nullptr, 16));
-    if (table_.Find(file) == nullptr) manifest_.Delete(key);
+    const std::optional<FileId> file = ExtentOfRowKey(key);
+    if (file.has_value() && table_.Find(*file) == nullptr) manifest_.Delete(key);
   }
 }
 

@@ -248,6 +248,7 @@ TEST(DiskLog, F33_KilledAnywhereNothingDurableIsLost) {
     }
     round % 3 == 0 ? world.PowerCut() : world.Close();
     ASSERT_TRUE(world.TryOpen().ok()) << "round " << round;
+    ASSERT_EQ(world.log->counters().lost_extents, 0u) << "round " << round;
     world.Settle();
     world.Turns(20);  // Recovered extents get their footers, and sparse ones are emptied.
     for (const uint64_t number : durable) {

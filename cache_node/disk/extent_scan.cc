@@ -48,6 +48,7 @@ absl::Status ExtentScan::ReadEnds() {
                      "; start the version that wrote it, or empty the folder"));
   }
   header_good_ = header.ok() && header->extent == extent_;
+  foreign_ = header.ok() && header->extent != extent_;
   if (header_good_) {
     use_ = header->use;
     free_ = header->free;
@@ -59,13 +60,16 @@ absl::Status ExtentScan::ReadEnds() {
     trailer_ = *trailer;
     use_ = trailer->use;
   }
-  if (!header_good_ && !use_.has_value()) {
-    // Neither end is good: the first record knows which use this is.
+  if (!header_good_) {
+    // The first record knows, too, which use this is: of one that is open yet, while the trailer is of the
+    // use before.
     CISTERN_RETURN_IF_ERROR(read_(kPageBytes, memory_.data(), kPageBytes));
     const absl::StatusOr<RecordHeader> first = DecodeRecordHeader(memory_.data());
-    if (first.ok() && first->extent == extent_ && first->page == 1) use_ = first->use;
-  }
-  if (!header_good_) {
+    if (first.ok() && first->extent == extent_ && first->page == 1 &&
+        (!use_.has_value() || first->use.life > use_->life)) {
+      trailer_.reset();
+      use_ = first->use;
+    }
     Note("extent_header", 0, header.ok() ? "names another extent" : std::string(header.status().message()));
   }
   return absl::OkStatus();

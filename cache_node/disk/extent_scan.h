@@ -40,6 +40,7 @@ class ExtentScan {
   absl::StatusOr<bool> Step();
 
   bool header_good() const { return header_good_; }
+  bool foreign() const { return foreign_; }  // Its header is good, and of another number.
   bool free() const { return free_; }
   bool sealed() const { return trailer_.has_value(); }
   bool known() const { return use_.has_value(); }  // Some page says which use this is.
@@ -67,6 +68,7 @@ class ExtentScan {
   DiskMemory memory_;  // Holds [begin_, end_) of the extent.
   uint32_t begin_ = 0, end_ = 0;
   bool header_good_ = false;
+  bool foreign_ = false;
   bool free_ = false;
   std::optional<ExtentUse> use_;
   std::optional<FooterTrailer> trailer_;

@@ -28,6 +28,7 @@ struct Extent {
   bool scanned = true;     // Its parts are in the index.
   bool footer = false;     // On disk; else `kept` has the entries.
   bool has_drops = false;  // Records that say what is gone.
+  bool lost = false;       // Free, and its row in the manifest stays until it is used again.
   uint32_t entries = 0;
   uint32_t data_end = 0;
   uint32_t records = 0;

@@ -9,11 +9,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
-#include <set>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "cache_node/disk/extent_row.h"
 #include "cache_node/disk/extent_scan.h"
 #include "cache_node/disk/extent_table.h"
 #include "cache_node/disk/file_disk.h"
@@ -44,12 +44,12 @@ class Checker {
     CISTERN_ASSIGN_OR_RETURN(disk_, FileDisk::Open(log, {.uring = false, .direct = false}));
     CISTERN_ASSIGN_OR_RETURN(const std::vector<FileId> files, disk_->List());
     FindStrays(log);
+    if (!online_) ReadManifest(files);
     for (const FileId file : files) {
       if (file >= kExtentsMax) continue;
       online_ ? CheckLiveExtent(file) : CheckExtent(file);
     }
     Count();
-    if (!online_) CheckManifest(files);
     return report_;
   }
 
@@ -107,10 +107,7 @@ class Checker {
   void CheckExtent(FileId file) {
     const absl::Status checked = [&]() -> absl::Status {
       CISTERN_ASSIGN_OR_RETURN(ExtentScan scan, EndsOf(file));
-      if (scan.free()) {
-        states_[file] = {.free = true, .life = scan.use().life};
-        return absl::OkStatus();
-      }
+      if (!IsWhatItsRowSays(file, FoundIn(scan)) || scan.free()) return absl::OkStatus();
       if (scan.sealed()) CISTERN_RETURN_IF_ERROR(scan.ReadEntries());
       if (scan.sealed()) {
         CISTERN_RETURN_IF_ERROR(CheckSealed(file, scan));
@@ -125,10 +122,11 @@ class Checker {
         Problem(finding.kind.c_str(), absl::StrCat(NameOf(file), " at ", finding.offset, ": ", finding.what));
       }
       ++report_.extents;
-      states_[file] = {.sealed = scan.sealed(),
-                       .life = scan.use().life,
-                       .records = scan.records(),
-                       .data_end = scan.data_end()};
+      if (const auto row = rows_.find(file); row != rows_.end() && !scan.sealed() &&
+                                             row->second.state == ExtentState::kSealed &&
+                                             row->second.life == scan.use().life) {
+        SayRow(file, row->second, "it has no footer");
+      }
       Take(file, scan);
       return absl::OkStatus();
     }();
@@ -144,7 +142,6 @@ class Checker {
     if (!std::all_of(page.data(), page.data() + kPageBytes, [](std::byte b) { return b == std::byte{0}; })) {
       Problem("extent_header", absl::StrCat(NameOf(file), " at 0: neither header nor footer can be read"));
     }
-    states_[file] = {.free = true};
     return absl::OkStatus();
   }
 
@@ -200,45 +197,47 @@ class Checker {
     for (const auto& [block, tail] : missing) ++(tail.parts == 0 ? report_.tails : report_.part_tails);
   }
 
-  struct State {
-    bool free = false;
-    bool sealed = false;
-    uint64_t life = 0;
-    uint32_t records = 0;
-    uint32_t data_end = 0;
-  };
-
-  // The manifest may lag behind the extents, and never be ahead of them.
-  void CheckManifest(const std::vector<FileId>& files) {
+  // What an extent holds is judged by the rules of a node's start (extent_row.h).
+  void ReadManifest(const std::vector<FileId>& files) {
     const absl::StatusOr<ManifestValues> values = ReadRocksdbManifest(dir_ + "/manifest");
     if (!values.ok()) return Problem("manifest", std::string(values.status().message()));
-    const std::set<FileId> there(files.begin(), files.end());
     for (const auto& [key, value] : *values) {
-      if (!absl::StartsWith(key, "extent/")) continue;
-      const auto file = static_cast<FileId>(std::strtoul(key.c_str() + 7, nullptr, 16));
-      const size_t at = value.find("life=");
-      const uint64_t life = at == std::string::npos ? 0 : std::strtoull(value.c_str() + at + 5, nullptr, 10);
-      const auto state = states_.find(file);
-      if (!there.contains(file)) {
-        Problem("manifest_extent", absl::StrCat("manifest names ", NameOf(file), ", which is not there"));
-      } else if (state == states_.end()) {
-        continue;  // Named already: unreadable.
-      } else if (life > state->second.life && !absl::StartsWith(value, "open")) {
-        Problem("manifest_extent", absl::StrCat("manifest says \"", value, "\" of ", NameOf(file),
-                                                ", which is of life ", state->second.life));
-      } else if (absl::StartsWith(value, "sealed") && life == state->second.life && !state->second.free &&
-                 !state->second.sealed) {
+      const std::optional<FileId> file = ExtentOfRowKey(key);
+      if (!file.has_value()) continue;
+      const std::optional<ExtentRow> row = DecodeExtentRow(value);
+      if (!row.has_value()) {
         Problem("manifest_extent",
-                absl::StrCat("manifest says ", NameOf(file), " is sealed; it has no footer"));
+                absl::StrCat("manifest says \"", value, "\" of ", NameOf(*file), ": it is no row"));
+        continue;
       }
+      rows_[*file] = *row;
+      if (!std::binary_search(files.begin(), files.end(), *file)) (void)IsWhatItsRowSays(*file, {});
     }
+  }
+
+  void SayRow(FileId file, const ExtentRow& row, std::string_view why) {
+    Problem("manifest_extent", absl::StrCat("manifest says \"", EncodeExtentRow(row), "\" of ", NameOf(file),
+                                            ": ", std::string(why)));
+  }
+
+  bool IsWhatItsRowSays(FileId file, const FoundExtent& found) {
+    const auto row = rows_.find(file);
+    if (row == rows_.end()) return true;
+    if (IsStale(row->second, found)) {
+      Problem("extent_header",
+              absl::StrCat(NameOf(file), " at 0: torn as its use began; a start makes it free"));
+      return false;
+    }
+    const std::string_view why = WhyLost(row->second, found);
+    if (!why.empty()) SayRow(file, row->second, why);
+    return why.empty();
   }
 
   const std::string dir_;
   const bool online_;
   FsckReport report_;
   std::unique_ptr<FileDisk> disk_;
-  std::map<FileId, State> states_;
+  std::map<FileId, ExtentRow> rows_;
   struct Newest {
     uint64_t generation = 0;
     TailMark tail;

@@ -27,7 +27,7 @@ class FsckTest : public ::testing::Test {
   }
   ~FsckTest() override { std::filesystem::remove_all(path); }
 
-  void Fill(uint32_t parts, bool stop) {
+  void Fill(uint32_t parts, bool stop, uint64_t seed = kSeed) {
     auto manifest_store = OpenRocksdbManifest(path + "/manifest");
     ASSERT_TRUE(manifest_store.ok());
     const ManifestValues values = *manifest_store->store->LoadAll();
@@ -35,7 +35,7 @@ class FsckTest : public ::testing::Test {
     auto disk = FileDisk::Open(path + "/nvme");
     ASSERT_TRUE(disk.ok());
     BootClock clock;
-    Random random(kSeed);
+    Random random(seed);
     auto log = DiskLog::Open({.capacity_bytes = uint64_t{4} * kExtentBytes, .log = nullptr}, **disk, manifest,
                              clock, random);
     ASSERT_TRUE(log.ok()) << log.status();
@@ -122,6 +122,43 @@ TEST_F(FsckTest, NamesWhatIsWrongAndWhere) {
   std::filesystem::remove_all(path + "/manifest");
   report = CheckDataFolder(path);
   EXPECT_EQ(report->problems[0].kind, "manifest");
+}
+
+TEST_F(FsckTest, AnotherLogsExtentIsFound) {
+  Fill(100, true, kSeed + 1);
+  std::filesystem::rename(path + "/nvme/extent-00000000", path + "/kept");
+  std::filesystem::remove_all(path + "/nvme");
+  std::filesystem::remove_all(path + "/manifest");
+  Fill(100, true);
+  std::filesystem::rename(path + "/kept", path + "/nvme/extent-00000000");
+  const auto report = CheckDataFolder(path);
+  ASSERT_TRUE(report.ok());
+  ASSERT_EQ(report->problem_count, 1u);
+  EXPECT_EQ(report->problems[0].kind, "manifest_extent");
+  EXPECT_NE(report->problems[0].where.find("another log's file"), std::string::npos);
+}
+
+// As a start sees it: what lies behind the torn header counts for nothing, and the start writes it anew.
+TEST_F(FsckTest, AHeaderThatWasTornAsAUseBeganIsOneProblemUntilAStart) {
+  Fill(100, true);
+  {
+    auto manifest = OpenRocksdbManifest(path + "/manifest");
+    ASSERT_TRUE(manifest.ok());
+    const std::string key = ExtentRowKey(0);
+    std::optional<ExtentRow> row = DecodeExtentRow((*manifest->store->LoadAll())[key]);
+    ASSERT_TRUE(row.has_value());
+    row->state = ExtentState::kOpen;
+    ++row->life;
+    ASSERT_TRUE(manifest->store->Commit({{key, EncodeExtentRow(*row)}}).ok());
+  }
+  Flip(100);
+  const auto report = CheckDataFolder(path);
+  ASSERT_TRUE(report.ok());
+  ASSERT_EQ(report->problem_count, 1u);
+  EXPECT_EQ(report->problems[0].kind, "extent_header");
+  EXPECT_EQ(report->parts, 0u);
+  Fill(1, true);
+  EXPECT_TRUE(CheckDataFolder(path)->clean());
 }
 
 // Beside a node that has the folder: what it has sealed, and nothing of what it writes.

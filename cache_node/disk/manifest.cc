@@ -51,6 +51,7 @@ void Manifest::Delete(const std::string& key) { Change(key, std::nullopt); }
 void Manifest::Change(const std::string& key, std::optional<std::string> value) {
   const absl::MutexLock lock(&mutex_);
   waiting_[key] = std::move(value);
+  ++changes_;
   CrashHere(CrashPoint::kManifestQueued);
   if (!thread_.joinable()) CommitGroup();
 }
@@ -59,12 +60,14 @@ void Manifest::CommitGroup() {
   ManifestChanges group;
   while (!waiting_.empty() && group.size() < kManifestGroupMax)
     group.insert(waiting_.extract(waiting_.begin()));
+  const uint64_t taken = waiting_.empty() ? changes_ : settled_;
   committing_ = true;
   mutex_.Unlock();
   const absl::Status done = store_->Commit(group);
   if (done.ok()) CrashHere(CrashPoint::kManifestCommitted);
   mutex_.Lock();
   committing_ = false;
+  settled_ = taken;
   ++(done.ok() ? commits_ : failed_commits_);
   // Not tried again: the next start makes the manifest agree with the extents.
 }
@@ -81,6 +84,16 @@ void Manifest::Run() {
 void Manifest::Flush() {
   const absl::MutexLock lock(&mutex_);
   mutex_.Await(absl::Condition(this, &Manifest::IsIdle));
+}
+
+uint64_t Manifest::changes() const {
+  const absl::MutexLock lock(&mutex_);
+  return changes_;
+}
+
+bool Manifest::HasSettled(uint64_t changes) const {
+  const absl::MutexLock lock(&mutex_);
+  return settled_ >= changes;
 }
 
 uint64_t Manifest::commits() const {

@@ -16,7 +16,7 @@ namespace cistern {
 // Keys of the manifest: what extents cannot say (docs/disk_format.md). Values are text, for people with
 // `ldb`.
 //   settings          "format=1 shards=1"
-//   extent/0000002a   "sealed life=17 data_end=66977792 records=3271"
+//   extent/0000002a   "sealed life=17 nonce=9f2c41d07b63e8a5 data_end=66977792 records=3271" (ExtentRow)
 //   ttl/<block>       "expires=1800000300 ttl=300 sliding=1" (RetentionBook)
 //   quota/<tenant>    "quota=67108864 floor=0 reject=0 ttl=0 sliding=0 pin=0"
 using ManifestValues = std::map<std::string, std::string>;
@@ -63,6 +63,9 @@ class Manifest {
   void Delete(const std::string& key);
   // Waits until everything so far was committed or has failed.
   void Flush();
+  // How many changes there were; whether the first so many were committed or have failed.
+  uint64_t changes() const;
+  bool HasSettled(uint64_t changes) const;
   uint64_t commits() const;
   uint64_t failed_commits() const;
 
@@ -79,6 +82,8 @@ class Manifest {
   ManifestChanges waiting_ ABSL_GUARDED_BY(mutex_);
   bool committing_ ABSL_GUARDED_BY(mutex_) = false;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t settled_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t commits_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t failed_commits_ ABSL_GUARDED_BY(mutex_) = 0;
   std::thread thread_;

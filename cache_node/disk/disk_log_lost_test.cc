@@ -1,0 +1,243 @@
+// Extents that are not those the log wrote: gone, older copies, another log's. Never served, always told, and
+// never seen where a crash is all there was.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "cache_node/disk/log_world.h"
+
+namespace cistern {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+using Found = LogWorld::Found;
+constexpr uint64_t kSeed = 20271;
+constexpr uint32_t kPart = 500'000;
+
+void PutAll(LogWorld& world, uint64_t from, uint64_t to) {
+  for (uint64_t i = from; i < to; ++i) world.Put(i, kPart);
+  world.Settle();
+}
+void StopInGoodOrder(LogWorld& world) {
+  world.log->Stop();
+  for (int i = 0; i < 10'000 && !world.log->IsIdle(); ++i) world.Turn();
+  world.Close();
+  world.warnings.clear();
+}
+// Which of the numbers lie in that extent.
+std::set<uint64_t> In(LogWorld& world, FileId file, uint64_t from, uint64_t to) {
+  std::set<uint64_t> in;
+  for (uint64_t i = from; i < to; ++i) {
+    const DiskEntry* entry = world.log->Find(world.Block(i).hash, {});
+    if (entry != nullptr && entry->extent == file) in.insert(i);
+  }
+  return in;
+}
+// Opens it, and expects that so many extents are lost, for that reason, and what they held with them.
+void ExpectLost(LogWorld& world, uint64_t extents, const char* why, const std::set<uint64_t>& gone) {
+  world.Open();
+  world.Settle();
+  EXPECT_EQ(world.log->counters().lost_extents, extents);
+  ASSERT_THAT(world.warnings, SizeIs(extents));
+  for (const std::string& line : world.warnings) {
+    EXPECT_THAT(line, HasSubstr(why));
+    EXPECT_THAT(line, HasSubstr("cistern fsck"));
+  }
+  for (const uint64_t i : gone) EXPECT_EQ(world.Get(i, kPart), Found::kMiss) << i;
+}
+
+TEST(DiskLogLost, AFileThatIsGoneIsToldOnceAndTheRestIsServed) {
+  LogWorld world(kSeed, 6);
+  world.Open();
+  PutAll(world, 0, 300);
+  const std::set<uint64_t> gone = In(world, 0, 0, 300);
+  ASSERT_GT(gone.size(), 100u);
+  StopInGoodOrder(world);
+  world.files->files.erase(0);
+  ExpectLost(world, 1, "extent 0 at 0", gone);
+  for (uint64_t i = 0; i < 300; ++i) {
+    EXPECT_EQ(world.Get(i, kPart), gone.contains(i) ? Found::kMiss : Found::kRight) << i;
+  }
+  world.Put(1000, kPart);
+  world.Settle();
+  world.Open();
+  world.Settle();
+  EXPECT_EQ(world.log->counters().lost_extents, 0u);
+  EXPECT_EQ(world.Get(1000, kPart), Found::kRight);
+}
+
+TEST(DiskLogLost, AnOlderCopyIsNotServed) {
+  LogWorld world(kSeed, 4);
+  world.Open();
+  PutAll(world, 0, 200);
+  const std::set<uint64_t> then = In(world, 0, 0, 200);
+  ASSERT_GT(then.size(), 100u);
+  const MemoryFiles::File copy = world.files->files[0];
+  PutAll(world, 200, 900);  // It is emptied and used again.
+  std::set<uint64_t> gone = In(world, 0, 200, 900);
+  for (const uint64_t i : then) {
+    if (world.Get(i, kPart) == Found::kMiss) gone.insert(i);
+  }
+  StopInGoodOrder(world);
+  world.files->files[0] = copy;
+  ExpectLost(world, 1, "an older copy", gone);
+  PutAll(world, 2000, 2500);  // Its place is used again.
+  EXPECT_EQ(world.Get(2499, kPart), Found::kRight);
+  StopInGoodOrder(world);
+  ExpectLost(world, 0, "", {});
+}
+
+TEST(DiskLogLost, AnotherLogsExtentIsNotServed) {
+  LogWorld world(kSeed), other(kSeed + 1);
+  world.Open();
+  other.Open();
+  PutAll(world, 0, 150);
+  PutAll(other, 1000, 1150);
+  const std::set<uint64_t> gone = In(world, 0, 0, 150);
+  std::set<uint64_t> strange = In(other, 0, 1000, 1150);
+  ASSERT_EQ(world.log->UseOf(0).life, other.log->UseOf(0).life) << "else it would be an older or a later one";
+  strange.insert(gone.begin(), gone.end());
+  StopInGoodOrder(world);
+  StopInGoodOrder(other);
+  world.files->files[0] = other.files->files[0];
+  ExpectLost(world, 1, "another log's file", strange);
+}
+
+TEST(DiskLogLost, FilesThatChangedPlacesAreNotServed) {
+  LogWorld world(kSeed, 6);
+  world.Open();
+  PutAll(world, 0, 300);
+  std::set<uint64_t> gone = In(world, 0, 0, 300);
+  gone.merge(In(world, 1, 0, 300));
+  StopInGoodOrder(world);
+  std::swap(world.files->files[0], world.files->files[1]);
+  ExpectLost(world, 2, "another extent's file", gone);
+}
+
+TEST(DiskLogLost, AFileOfZerosIsToldWhereRecordsWere) {
+  LogWorld world(kSeed, 6);
+  world.Open();
+  PutAll(world, 0, 200);
+  const std::set<uint64_t> gone = In(world, 0, 0, 200);
+  StopInGoodOrder(world);
+  world.files->files[0].pieces.clear();
+  ExpectLost(world, 1, "nothing in its file", gone);
+}
+
+// An extent that was emptied and is used again, and the file as it was in between.
+struct UsedAgain {
+  FileId file = 0;
+  MemoryFiles::File freed;
+  std::set<uint64_t> before;  // What its earlier use held.
+};
+UsedAgain UseAgain(LogWorld& world) {
+  UsedAgain used;
+  PutAll(world, 0, 200);
+  used.before = In(world, 0, 0, 200);
+  const uint64_t life = world.log->UseOf(0).life;
+  for (uint64_t i = 200;; ++i) {
+    world.Put(i, kPart);
+    const Extent& extent = world.log->table().all().at(0);
+    if (extent.state == ExtentState::kFree) used.freed = world.files->files[0];
+    if (extent.state == ExtentState::kOpen && extent.use.life > life && extent.live_parts > 10) break;
+    CISTERN_CHECK(i < 2000);
+  }
+  CISTERN_CHECK(used.freed.bytes > 0);
+  world.Settle();
+  return used;
+}
+void TearHeader(MemoryFiles::File& file) {
+  std::byte page[kPageBytes];
+  MemoryFiles::Get(file, 0, page, kPageBytes);
+  page[kPageBytes / 2] ^= std::byte{1};
+  MemoryFiles::Set(file, 0, page, kPageBytes);
+}
+
+// The power goes while a use begins: its header is torn, and records and trailer of the use before are there.
+TEST(DiskLogLost, AUseThatBeganWithATornHeaderIsNeitherLostNorTheOneBefore) {
+  LogWorld world(kSeed, 4);
+  world.Open();
+  const UsedAgain used = UseAgain(world);
+  world.Close();
+  world.files->files[0] = used.freed;
+  TearHeader(world.files->files[0]);
+  world.Open();
+  world.Settle();
+  EXPECT_THAT(world.warnings, SizeIs(0));
+  EXPECT_EQ(world.log->counters().lost_extents, 0u);
+  for (const uint64_t i : used.before) {
+    const DiskEntry* entry = world.log->Find(world.Block(i).hash, {});
+    EXPECT_TRUE(entry == nullptr || entry->extent != 0) << i;
+  }
+  world.Turns(100);
+  EXPECT_EQ(world.log->table().all().at(0).state, ExtentState::kFree);
+  PutAll(world, 3000, 3600);  // Its place is used again.
+  EXPECT_EQ(world.Get(3599, kPart), Found::kRight);
+  StopInGoodOrder(world);
+  ExpectLost(world, 0, "", {});
+}
+
+// A page that went bad later: the first record says whose the records are, not the trailer of the use before.
+TEST(DiskLogLost, AnOpenExtentWithABadHeaderKeepsItsRecords) {
+  LogWorld world(kSeed, 4);
+  world.Open();
+  UseAgain(world);
+  const std::set<uint64_t> there = In(world, 0, 0, 2000);
+  ASSERT_GT(there.size(), 10u);
+  world.Close();
+  TearHeader(world.files->files[0]);
+  world.Open();
+  world.Settle();
+  EXPECT_EQ(world.log->counters().lost_extents, 0u);
+  for (const uint64_t i : there) EXPECT_EQ(world.Get(i, kPart), Found::kRight) << i;
+}
+
+// The manifest is told behind the extents: whatever it has missed, nothing is taken for lost.
+TEST(DiskLogLost, AManifestThatLagsLosesNothing) {
+  LogWorld world(kSeed, 6);
+  world.faults.delay = 0.3;
+  constexpr uint32_t kSmall = 3000;  // So that all of it fits, however many starts leave extents half empty.
+  std::vector<ManifestValues> before = {{}};
+  uint64_t next = 0;
+  for (int round = 0; round < 200; ++round) {
+    world.Open();
+    world.Settle();
+    world.Turns(20);  // Extents are emptied, and used again.
+    for (const std::string& line : world.warnings) EXPECT_THAT(line, testing::Not(HasSubstr("in its place")));
+    world.warnings.clear();
+    for (uint64_t i = next > 100 ? next - 100 : 0; i < next; ++i)
+      ASSERT_EQ(world.Get(i, kSmall), Found::kRight) << "round " << round << " part " << i;
+    for (uint64_t i = world.random.Below(60); i > 0; --i) world.Put(next++, kSmall);
+    world.Settle();
+    before.push_back(world.values);
+    round % 2 == 0 ? world.PowerCut() : world.Close();
+    world.values = before[before.size() - 1 - world.random.Below(std::min<size_t>(before.size(), 4))];
+  }
+}
+
+// A log that has to become smaller, killed at any moment: a file that it removed itself is not missed.
+TEST(DiskLogLost, FilesThatTheLogRemovedAreNotMissed) {
+  for (uint64_t round = 0; round < 10; ++round) {
+    LogWorld world(kSeed + round, 6), smaller(kSeed + round, 3);
+    world.Open();
+    for (uint64_t i = 0; i < 620; ++i) world.Put(i, kPart);
+    world.Settle();
+    world.Close();
+    smaller.files = world.files;
+    smaller.values = world.values;
+    smaller.faults.delay = 0.8;
+    smaller.Open();
+    const size_t files = smaller.files->files.size();
+    for (int i = 0; i < 100'000 && smaller.files->files.size() == files; ++i) smaller.Turn();
+    ASSERT_LT(smaller.files->files.size(), files) << "round " << round;
+    smaller.Turns(static_cast<int>(smaller.random.Below(400)));
+    smaller.Close();
+    smaller.Open();
+    EXPECT_EQ(smaller.log->counters().lost_extents, 0u) << "round " << round;
+  }
+}
+
+}  // namespace
+}  // namespace cistern
