@@ -14,26 +14,26 @@ bool BlockIndex::Matches(SlotId slot, const BlockHash& hash, uint32_t coord) con
 
 void BlockIndex::FindBatch(absl::Span<Probe> probes) {
   CISTERN_CHECK(probes.size() <= kProbeBatchMax);
-  for (Probe& probe : probes) {
-    probe.key = Key(*probe.hash, probe.coord);
-    cells_.Prefetch(uint64_t{probe.key} << 32);
+  std::array<const Cell*, kProbeBatchMax> at;
+  for (size_t i = 0; i < probes.size(); ++i) {
+    probes[i].key = Key(*probes[i].hash, probes[i].coord);
+    at[i] = cells_.Begin(uint64_t{probes[i].key} << 32);
   }
   // The first cell with the right key is nearly always the one; its trailer is asked for before any is
   // compared.
-  std::array<size_t, kProbeBatchMax> at;
   for (size_t i = 0; i < probes.size(); ++i) {
-    at[i] = cells_.At(uint64_t{probes[i].key} << 32);
+    at[i] = cells_.Search(at[i], uint64_t{probes[i].key} << 32);
     probes[i].slot = kNoSlot;
-    if (const Cell& cell = cells_[at[i]]; HasKey(cell, probes[i].key)) {
+    if (const Cell& cell = *at[i]; HasKey(cell, probes[i].key)) {
       __builtin_prefetch(&pool_.trailer(cell.slot));
       __builtin_prefetch(&pool_.record(cell.slot));
     }
   }
   for (size_t i = 0; i < probes.size(); ++i) {
     Probe& probe = probes[i];
-    for (size_t cell = at[i]; HasKey(cells_[cell], probe.key); ++cell) {
-      if (!Matches(cells_[cell].slot, *probe.hash, probe.coord)) continue;
-      probe.slot = cells_[cell].slot;
+    for (const Cell* cell = at[i]; HasKey(*cell, probe.key); ++cell) {
+      if (!Matches(cell->slot, *probe.hash, probe.coord)) continue;
+      probe.slot = cell->slot;
       break;
     }
   }
@@ -57,8 +57,8 @@ void BlockIndex::Insert(SlotId slot) {
 void BlockIndex::Erase(SlotId slot) {
   // The key comes from the node's own record, not from the arena: a flipped bit there must not strand the
   // cell.
-  const size_t at = cells_.At(Cell{.slot = slot, .key = pool_.record(slot).key}.Order());
-  CISTERN_CHECK(cells_[at].slot == slot);
+  Cell* const at = cells_.At(Cell{.slot = slot, .key = pool_.record(slot).key}.Order());
+  CISTERN_CHECK(at->slot == slot);
   cells_.Erase(at);
 }
 

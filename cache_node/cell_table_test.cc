@@ -15,9 +15,9 @@ struct Cell {
   uint64_t Order() const { return order; }
 };
 
-const Cell* Find(const CellTable<Cell>& table, uint64_t order) {
-  const Cell& cell = table[table.At(order)];
-  return cell.order == order ? &cell : nullptr;
+const Cell* Find(CellTable<Cell>& table, uint64_t order) {
+  const Cell* const cell = table.At(order);
+  return cell->order == order ? cell : nullptr;
 }
 
 TEST(CellTable, AgreesWithAMapWhileItsSizeSwings) {
@@ -27,9 +27,9 @@ TEST(CellTable, AgreesWithAMapWhileItsSizeSwings) {
   CellTable<Cell> table;
   std::map<uint64_t, uint32_t> truth;
   std::vector<uint64_t> known;
-  for (int i = 0; i < 3000; ++i) known.push_back(random.Next() - 1);
-  for (uint32_t step = 0; step < 200'000; ++step) {
-    const uint64_t order = known[random.Below(step % 50'000 < 30'000 ? known.size() : 60)];
+  for (int i = 0; i < 60'000; ++i) known.push_back(random.Next() - 1);
+  for (uint32_t step = 0; step < 600'000; ++step) {
+    const uint64_t order = known[random.Below(step % 150'000 < 90'000 ? known.size() : 60)];
     const auto it = truth.find(order);
     const Cell* found = Find(table, order);
     ASSERT_EQ(found != nullptr, it != truth.end()) << "step " << step;
@@ -84,6 +84,20 @@ TEST(CellTable, ErasesWhatACallerChooses) {
   for (const auto& [order, value] : truth) ASSERT_EQ(Find(table, order) != nullptr, value == 1);
   table.EraseIf([](const Cell&) { return true; });
   EXPECT_EQ(table.size(), 0u);
+}
+
+// No addition may be a long turn of its shard, however many cells are there.
+TEST(CellTable, AnAdditionMovesABoundedNumberOfCells) {
+  Random random(8);
+  CellTable<Cell> table;
+  uint64_t before = 0, most = 0;
+  for (uint32_t i = 1; i <= 2'000'000; ++i) {
+    table.Insert({.order = random.Next() - 1, .value = i});
+    most = std::max(most, table.moved_cells() - before);
+    before = table.moved_cells();
+  }
+  EXPECT_LE(most, CellTable<Cell>::kMovedMax);
+  EXPECT_LE(before, 20 * table.size()) << "all of them together stay cheap, too";
 }
 
 TEST(CellTable, F21_IsEightToNineTenthsFull) {

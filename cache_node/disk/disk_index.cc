@@ -14,17 +14,17 @@ uint64_t DiskIndex::Order(const BlockHash& hash, PartCoord coord) const {
 
 DiskEntry* DiskIndex::Find(const BlockHash& hash, PartCoord coord) {
   const uint64_t order = Order(hash, coord);
-  DiskEntry& entry = cells_[cells_.At(order)];
-  return entry.Order() == order ? &entry : nullptr;
+  DiskEntry* const entry = cells_.At(order);
+  return entry->Order() == order ? entry : nullptr;
 }
 
 void DiskIndex::Insert(const BlockHash& hash, PartCoord coord, DiskEntry entry) {
   const uint64_t order = Order(hash, coord);
   entry.key_high = static_cast<uint32_t>(order >> 32);
   entry.key_low = static_cast<uint16_t>(order >> 16);
-  DiskEntry& there = cells_[cells_.At(order)];
-  if (there.Order() == order) {
-    there = entry;
+  DiskEntry* const there = cells_.At(order);
+  if (there->Order() == order) {
+    *there = entry;
   } else {
     cells_.Insert(entry);
   }
@@ -32,8 +32,8 @@ void DiskIndex::Insert(const BlockHash& hash, PartCoord coord, DiskEntry entry) 
 
 void DiskIndex::Erase(const BlockHash& hash, PartCoord coord) {
   const uint64_t order = Order(hash, coord);
-  const size_t at = cells_.At(order);
-  CISTERN_CHECK(cells_[at].Order() == order);
+  DiskEntry* const at = cells_.At(order);
+  CISTERN_CHECK(at->Order() == order);
   cells_.Erase(at);
 }
 

@@ -54,7 +54,7 @@ struct DiskEntry {
 static_assert(sizeof(DiskEntry) == 20 && kExtentBytes / kPageBytes == 1u << 14);
 static_assert(kRecordPayloadMax / kPartAlign == 1u << 16 && kPartBytesMax < 1u << 23);
 
-// Finds parts on disk by (hash, coord): 22 to 25 bytes a part. Owner: DiskLog. Thread: the shard's.
+// Finds parts on disk by (hash, coord): 24 bytes a part. Owner: DiskLog. Thread: the shard's.
 class DiskIndex {
  public:
   explicit DiskIndex(Random& random) : mix_(random) {}
