@@ -43,7 +43,8 @@ class NodeShardDiskTurns : public ShardFixture {
     const auto offer = world->Take<OfferReply>(FrameType::kOfferReply);
     const PutRequest put = world->PutFor(chain_to_store, offer, bytes, which);
     world->Ask(peer, FrameType::kPut, put, 0, bytes);
-    EXPECT_EQ(world->Take<PutReply>(FrameType::kPutReply).results.size(), chain_to_store.blocks.size());
+    const size_t parts = chain_to_store.blocks.size() * std::max<size_t>(chain_to_store.coords.size(), 1);
+    EXPECT_EQ(world->Take<PutReply>(FrameType::kPutReply).results.size(), parts);
     return copied;
   }
   uint32_t PlanHits() {
@@ -145,6 +146,41 @@ TEST_F(NodeShardDiskTurns, NoEvictionCopiesAPart) {
   for (const ChainRequest& one : chains) hits += Use(one);
   EXPECT_EQ(hits, kChains * kBlocks);
   EXPECT_EQ(Counter("nvme_demoted_parts_total"), Counter("nvme_stored_parts_total"));
+}
+
+// Nor for tails, which go as one: by themselves, or with the block they hang on.
+TEST_F(NodeShardDiskTurns, NoEvictionCopiesATail) {
+  constexpr uint64_t kRoom = 16 * kMiB;
+  disk_options.write_through = false;
+  StartWithDisk(kRoom);
+  world->Blocks(2);  // Those of the fixture, which are on disk.
+  constexpr uint32_t kTails = 60;
+  std::vector<ChainRequest> tails;
+  uint64_t most = 0;
+  for (uint32_t i = 0; i < kTails; ++i) {
+    const ChainRequest block = world->Chain(world->Blocks(1), kPart);
+    ChainRequest tail = world->Chain(block.blocks, kPart, {{2, 0, 0}, {2, 1, 0}, {3, 0, 0}});
+    tail.coord_bytes = {kPart, kPart, kPart};
+    tail.tail_parts = 3;
+    const uint64_t copied = StoreCounting(block) + StoreCounting(tail);
+    if (i > kRoom / kPart / 4) {  // The first eviction finds nothing written.
+      EXPECT_EQ(copied, 0u) << i;
+    }
+    for (int turn = 0; turn < 50; ++turn) {
+      const uint64_t before = Copied();
+      Turn();
+      most = std::max(most, Copied() - before);
+    }
+    tails.push_back(std::move(tail));
+  }
+  EXPECT_EQ(most, kDiskCopyBytesPerTurn);
+  uint32_t hits = 0;
+  for (const ChainRequest& tail : tails) {
+    hits += Plan(tail).hit_blocks;
+    world->Release(peer, plan_id);
+    Turn();
+  }
+  EXPECT_EQ(hits, kTails);
 }
 
 // An endurance budget is for what has to go alone.

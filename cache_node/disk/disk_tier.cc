@@ -249,23 +249,36 @@ void DiskTier::Evicting(absl::Span<const SlotId> slots) {
   if (options_.write_through) counters_.demoted_parts += counters_.stored_parts - before;
 }
 
-// What will be evicted next takes its place among what waits. Not where writes are counted: then only what
-// has to go is written. Tails go whole, so they are written when they do.
+// What will be evicted next takes its place among what waits: a part, a tail, or a part and the tail that
+// goes with it. Not where writes are counted: then only what has to go is written.
 void DiskTier::CleanAhead() {
   if (evicted_class_ == kNoClass || blocked_ || stopping_ || log_->degraded()) return;
   const ClassId size_class = std::exchange(evicted_class_, kNoClass);
   if (options_.daily_write_bytes != 0) return;
   const uint64_t bytes_max = std::min<uint64_t>(kCleanAheadBytes, ram_->capacity_bytes() / 8);
   uint64_t bytes = 0;
-  uint32_t parts = 0;
+  size_t parts = 0;
+  std::vector<SlotId> together;
   ram_->NextToGo(size_class, [&](SlotId slot) {
-    const SlotRecord& record = ram_->record(slot);
-    bytes += record.length;
-    if (bytes > bytes_max || ++parts > kCleanAheadParts) return false;
-    if (record.tail != 0 || record.leases != 0 || IsStored(slot) || !ram_->TryLease(slot)) return true;
-    waiting_.push_back({.slot = slot});
-    waiting_bytes_ += record.length;
-    return true;
+    const absl::Span<const SlotId> tail = ram_->TailSlots(HashOf(slot));
+    together.clear();
+    if (!tail.empty() && ram_->record(tail[0]).goes_first == 0) together.assign(tail.begin(), tail.end());
+    if (ram_->record(slot).tail == 0) together.push_back(slot);
+    uint64_t size = 0;
+    for (const SlotId one : together) size += ram_->record(one).length;
+    // The first may be more: a tail goes as one.
+    const bool fits = bytes + size <= bytes_max && parts + together.size() <= kCleanAheadParts;
+    if (parts > 0 && !fits) return false;
+    bytes += size;
+    parts += together.size();
+    for (const SlotId one : together) {
+      const uint32_t length = ram_->record(one).length;
+      if (ram_->record(one).leases != 0 || IsStored(one)) continue;
+      if (waiting_bytes_ + length > backlog_bytes_ || !ram_->TryLease(one)) continue;
+      waiting_.push_back({.slot = one});
+      waiting_bytes_ += length;
+    }
+    return fits;
   });
 }
 

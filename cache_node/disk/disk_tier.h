@@ -25,7 +25,7 @@ inline constexpr size_t kStageWantsMax = 262144;
 inline constexpr uint64_t kDiskCopyBytesPerTurn = 128u << 10;
 static_assert(kReclaimBytesPerTurn < kDiskCopyBytesPerTurn);
 // What RAM gives up next is written before it has to go, so that no eviction copies a part whole: so much of
-// it, at most an eighth of the RAM, and so many parts.
+// it, at most an eighth of the RAM, and so many parts; or one tail, whatever its size.
 inline constexpr uint64_t kCleanAheadBytes = 8u << 20;
 inline constexpr uint32_t kCleanAheadParts = 64;
 inline constexpr uint64_t kBacklogBytesMax = 64u << 20;  // Of parts that wait in RAM for room in the log.
