@@ -321,15 +321,26 @@ std::optional<EntryId> CisternPolicy::SampleLeaves(absl::FunctionRef<bool(EntryI
   return best;
 }
 
-// What sampling missed: most leaves are held by readers, or all are and a parent is free.
+// What sampling missed: most leaves are held by readers, or all are and a parent is free. Where children
+// were counted in a slot that has another entry now, there may be no leaf at all: then the table is searched,
+// a piece at each call, since most of it may be gone.
 std::optional<EntryId> CisternPolicy::ScanForAny(absl::FunctionRef<bool(EntryId)> may_evict) {
   const size_t leaves = std::min<size_t>(leaves_.size(), kVictimScanMax / 2);
-  size_t at = leaves_.empty() ? 0 : random_.Below(leaves_.size());
-  for (size_t i = 0; i < leaves; ++i, at = at + 1 < leaves_.size() ? at + 1 : 0) {
-    if (may_evict(leaves_[at])) return leaves_[at];
+  const size_t first = leaves_.empty() ? 0 : random_.Below(leaves_.size());
+  for (size_t i = 0; i < leaves; ++i) {
+    const EntryId id = leaves_[(first + i) % leaves_.size()];
+    if (may_evict(id)) return id;
   }
   int asked = 0;
-  for (size_t i = 0; i < entries_.size() && asked < kVictimScanMax / 2; ++i) {
+  for (size_t i = 0; i < leaves; ++i) {
+    EntryId id = entries_[leaves_[(first + i) % leaves_.size()]].parent;
+    for (; IsHere(id) && asked < kVictimScanMax / 4; id = entries_[id].parent, ++asked) {
+      if (may_evict(id)) return id;
+    }
+  }
+  asked = 0;
+  const size_t steps = std::min<size_t>(entries_.size(), kTableScanMax);
+  for (size_t i = 0; i < steps && asked < kVictimScanMax / 4; ++i, ++scanned_entries_) {
     scan_hand_ = scan_hand_ + 1 < entries_.size() ? scan_hand_ + 1 : 0;
     if (entries_[scan_hand_].cls == kGone) continue;
     ++asked;

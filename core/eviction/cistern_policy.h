@@ -40,6 +40,9 @@ class CisternPolicy final : public EvictionPolicy {
   uint64_t memory_bytes() const override;
 
   uint32_t watched_runs() const { return watches_.live(); }
+  // By searches for a victim, of the table: kTableScanMax at most by one.
+  uint64_t scanned_entries() const { return scanned_entries_; }
+  static constexpr size_t kTableScanMax = 16384;
 
  private:
   static constexpr uint32_t kGone = 511;  // The class of an entry that is not here.
@@ -117,6 +120,7 @@ class CisternPolicy final : public EvictionPolicy {
   uint64_t updated_at_ = 0;  // In requests.
   Random random_{1};         // Any seed does; the same one keeps simulations repeatable.
   uint32_t scan_hand_ = 0;
+  uint64_t scanned_entries_ = 0;
   EntryId next_victim_ = kNoEntry;  // Up the path of the latest victim.
 };
 

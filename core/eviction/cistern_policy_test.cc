@@ -77,6 +77,32 @@ TEST(CisternPolicy, IsBoundedHoweverMuchPasses) {
   EXPECT_LE(policy.memory_bytes(), 2u << 20);
 }
 
+// A pool that was large and has few entries left, which may not go: each search looks at a bounded part of
+// it, and what may go is found.
+TEST(CisternPolicy, SearchesABoundedPartOfATableThatIsMostlyEmpty) {
+  constexpr uint32_t kSlots = 200'000;
+  constexpr EntryId kLeaf = 150'000, kParent = 100'000, kHead = 50'000;
+  CisternPolicy policy(kSlots);
+  for (EntryId id = 0; id < kSlots; ++id) {
+    const UseId use = policy.Begin({.tick = id, .here = {}, .missing = {}});
+    if (id == kLeaf || id == kParent || id == kHead) continue;
+    policy.Insert(use, id, {.key = id + 1, .depth = 0});
+  }
+  const UseId use = policy.Begin({.tick = kSlots, .here = {}, .missing = {}});
+  policy.Insert(use, kLeaf, {.key = 1, .depth = 2});
+  policy.Insert(use, kParent, {.key = 2, .depth = 1});
+  policy.Insert(use, kHead, {.key = 3, .depth = 0});
+  for (EntryId id = 0; id < kSlots; ++id) {
+    if (id != kLeaf && id != kParent && id != kHead) policy.Erase(id);
+  }
+  EXPECT_EQ(policy.Victim([](EntryId id) { return id != kLeaf; }), kParent);
+  EXPECT_EQ(policy.Victim([](EntryId id) { return id == kHead; }), kHead);
+  const uint64_t before = policy.scanned_entries();
+  EXPECT_EQ(policy.Victim([](EntryId) { return false; }), std::nullopt);
+  EXPECT_LE(policy.scanned_entries() - before, CisternPolicy::kTableScanMax);
+  EXPECT_GT(policy.scanned_entries(), before);
+}
+
 // After a change of load, with all that it learned from the other.
 TEST(CisternPolicy, ForgetsAnotherLoad) {
   const std::string chat = TraceFile(kConversationTrace), other = TraceFile(kSyntheticTrace);
