@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/trace/json_cursor.h"
-#include "core/trace/line_source.h"
 
 namespace cistern {
 namespace {
@@ -227,8 +226,8 @@ bool JsonTraceReader::Next(TraceRequest& out, BrokenLine broken) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TraceReader>> TraceReader::Open(const std::string& path) {
-  absl::StatusOr<std::unique_ptr<LineSource>> lines = LineSource::Open(path);
+absl::StatusOr<std::unique_ptr<TraceReader>> TraceReader::Open(const std::string& path, int window_log_max) {
+  absl::StatusOr<std::unique_ptr<LineSource>> lines = LineSource::Open(path, window_log_max);
   if (!lines.ok()) return std::move(lines).status();
   return std::make_unique<JsonTraceReader>(*std::move(lines));
 }

@@ -9,6 +9,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/trace/line_source.h"
 
 namespace cistern {
 
@@ -39,7 +40,8 @@ class TraceReader {
   using BrokenLine = absl::FunctionRef<void(uint64_t line, std::string_view why)>;
 
   // NotFound or PermissionDenied with the path when it cannot be opened; InvalidArgument for a folder.
-  static absl::StatusOr<std::unique_ptr<TraceReader>> Open(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<TraceReader>> Open(const std::string& path,
+                                                           int window_log_max = kZstdWindowLogMax);
   virtual ~TraceReader() = default;
 
   // The next whole request; false at the end, or where the file cannot be read on (see status()). Reuses

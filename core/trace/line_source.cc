@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -15,15 +16,14 @@
 namespace cistern {
 namespace {
 
-constexpr size_t kInputBytes = 256 << 10;
+constexpr size_t kInputBytesMin = 4 << 10, kInputBytes = 256 << 10;
 constexpr size_t kTextBytes = 1 << 20;
 constexpr char kGzipMagic[] = "\x1f\x8b";
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // What some editors put before UTF-8.
-constexpr int kWindowLogMax = 27;                            // 128 MiB, what `zstd -d` takes by default.
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<LineSource>> LineSource::Open(const std::string& path) {
+absl::StatusOr<std::unique_ptr<LineSource>> LineSource::Open(const std::string& path, int window_log_max) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
     const auto code = errno == ENOENT   ? absl::StatusCode::kNotFound
@@ -31,16 +31,20 @@ absl::StatusOr<std::unique_ptr<LineSource>> LineSource::Open(const std::string& 
                                         : absl::StatusCode::kUnavailable;
     return absl::Status(code, absl::StrCat("open ", path, ": ", std::strerror(errno)));
   }
-  std::unique_ptr<LineSource> source(new LineSource(path, fd));
+  std::unique_ptr<LineSource> source(new LineSource(path, fd, window_log_max));
   struct stat info {};
   if (::fstat(fd, &info) != 0 || S_ISDIR(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is no file"));
   }
+  // A small file takes no more than it has; what a pipe or /proc has nobody knows.
+  source->input_bytes_ = kInputBytes;
+  if (S_ISREG(info.st_mode) && info.st_size > 0)
+    source->input_bytes_ = std::clamp(static_cast<size_t>(info.st_size), kInputBytesMin, kInputBytes);
   return source;
 }
 
-LineSource::LineSource(std::string path, int fd)
-    : path_(std::move(path)), fd_(fd), input_(kInputBytes), text_(kTextBytes) {}
+LineSource::LineSource(std::string path, int fd, int window_log_max)
+    : path_(std::move(path)), fd_(fd), window_log_max_(window_log_max) {}
 
 LineSource::~LineSource() {
   ::close(fd_);
@@ -52,6 +56,7 @@ bool LineSource::ReadInput() {
   const size_t least = first_ ? 4 : 1;
   input_at_ = 0;
   input_end_ = 0;
+  input_.resize(input_bytes_);
   while (input_end_ < least) {
     const ssize_t got = ::read(fd_, input_.data() + input_end_, input_.size() - input_end_);
     if (got < 0 && errno == EINTR) continue;
@@ -68,8 +73,10 @@ bool LineSource::ReadInput() {
     return false;
   }
   if (first_ && input_end_ >= 4 && LoadLe<uint32_t>(input_.data()) == ZSTD_MAGICNUMBER) {
+    text_.resize(kTextBytes);
     zstd_ = ZSTD_createDCtx();
-    if (zstd_ == nullptr || ZSTD_isError(ZSTD_DCtx_setParameter(zstd_, ZSTD_d_windowLogMax, kWindowLogMax))) {
+    if (zstd_ == nullptr ||
+        ZSTD_isError(ZSTD_DCtx_setParameter(zstd_, ZSTD_d_windowLogMax, window_log_max_))) {
       status_ = absl::ResourceExhaustedError(absl::StrCat("decompressor for ", path_));
       return false;
     }

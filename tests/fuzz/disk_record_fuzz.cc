@@ -11,6 +11,8 @@
 
 namespace cistern {
 
+constexpr uint32_t kEntriesTried = 128;
+
 void FuzzSeeds(const std::function<void(const std::string&, const std::string&)>& add) {
   std::vector<std::byte> page(kPageBytes);
   const auto take = [&](const char* name) {
@@ -46,11 +48,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   if (const auto trailer = DecodeFooterTrailer(page.data()); trailer.ok()) {
     FUZZ_REQUIRE(FooterBytes(trailer->entries) <= kExtentBytes);
-    std::vector<std::byte> entries(FooterBytes(trailer->entries));
-    for (size_t at = 0; at < entries.size(); at += std::max<size_t>(size, 1)) {
+    // More entries of the same bytes are the same entries, and take most of the time.
+    FooterTrailer good = *trailer;
+    good.entries = std::min(good.entries, kEntriesTried);
+    std::vector<std::byte> entries(FooterBytes(good.entries));
+    for (size_t at = 0; at < entries.size() && size > 0; at += size) {
       std::memcpy(entries.data() + at, data, std::min(size, entries.size() - at));
     }
-    FooterTrailer good = *trailer;
     good.entries_crc = Crc32c(entries.data(), entries.size() - kPageBytes);
     if (const auto list = DecodeFooterEntries(good, entries.data()); list.ok()) {
       for (const FooterEntry& entry : *list) FUZZ_REQUIRE(entry.data_at + entry.length <= good.data_end);

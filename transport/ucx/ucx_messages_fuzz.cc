@@ -1,7 +1,32 @@
+#include <algorithm>
 #include <cstdlib>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "transport/ucx/ucx_messages.h"
+
+namespace cistern {
+
+void FuzzSeeds(const std::function<void(const std::string&, const std::string&)>& add) {
+  std::byte header[kAmHeaderBytes];
+  EncodeAmHeader({.kind = AmKind::kChunk, .sequence = 7}, header);
+  add("header", std::string(reinterpret_cast<const char*>(header), sizeof header));
+  Announcement announcement;
+  for (uint32_t id = 1; id <= 2; ++id) {
+    AnnouncedRegion region{.id = id, .chunks = {}};
+    for (uint32_t i = 0; i < id; ++i) {
+      const std::vector<std::byte> key(20 + i, std::byte{5});
+      region.chunks.push_back({.address = uint64_t{1} << 40 | i << 20, .bytes = 1u << 20, .rkey = key});
+    }
+    announcement.regions.push_back(std::move(region));
+  }
+  Bytes out;
+  announcement.Encode(out);
+  add("announcement", std::string(reinterpret_cast<const char*>(out.data()), out.size()));
+}
+
+}  // namespace cistern
 
 // What a peer may send beside frames: the header of an active message, and an announcement of memory. What is
 // accepted has to come out of the encoder as it came in.
