@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <new>
 #include <string>
 #include <vector>
@@ -37,9 +38,11 @@ std::string ReadFile(const std::filesystem::path& path) {
 }
 
 void RunOne(const std::string& input) {
-  // A copy of exactly the right size, so that AddressSanitizer sees a read behind its end.
-  std::vector<uint8_t> exact(input.begin(), input.end());
-  LLVMFuzzerTestOneInput(exact.data(), exact.size());
+  // A copy of exactly the right size, so that AddressSanitizer sees a read behind its end; as with libFuzzer
+  // an empty one is somewhere, too.
+  const std::unique_ptr<uint8_t[]> exact(new uint8_t[input.size()]);
+  std::copy(input.begin(), input.end(), exact.get());
+  LLVMFuzzerTestOneInput(exact.get(), input.size());
 }
 
 struct Arguments {
