@@ -21,14 +21,15 @@ constexpr uint32_t kBlocks = 12;
 
 class ClientShare : public ClientFixture {
  protected:
-  // One rank: a core with a transport and a share of its own.
+  // One rank: a core with a transport and a share of its own. The core ends its calls when it goes: what they
+  // write to outlives it.
   struct Rank {
-    std::unique_ptr<HostShare> share;
-    std::unique_ptr<FakeTransport> transport;
-    std::unique_ptr<ClientCore> core;
     PlanHandle plan = 0;
     Pages pages;
     LoadResult result;
+    std::unique_ptr<HostShare> share;
+    std::unique_ptr<FakeTransport> transport;
+    std::unique_ptr<ClientCore> core;
   };
 
   ClientShare() {

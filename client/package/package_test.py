@@ -39,7 +39,7 @@ class Package(unittest.TestCase):
 
     def test_builds_with_cmake(self):
         call(CMAKE, "-G", "Ninja", "-S", SOURCE / "client/examples", "-B", ROOM / "by_cmake", f"-DCMAKE_PREFIX_PATH={PREFIX}",
-             f"-DCMAKE_CXX_COMPILER={CXX}", "-DCMAKE_CXX_FLAGS=" + " ".join(flags_of_build()))
+             f"-DCMAKE_CXX_COMPILER={CXX}", *(f"-DCMAKE_{language}_FLAGS=" + " ".join(flags_of_build()) for language in ("C", "CXX")))
         call(CMAKE, "--build", ROOM / "by_cmake")
         self.use(ROOM / "by_cmake/embed")
         self.use(ROOM / "by_cmake/embed_c")

@@ -28,13 +28,26 @@ void* Take(size_t bytes) {
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
+void* TryTake(size_t bytes) noexcept {
+  try {
+    return Take(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 }  // namespace
-void* operator new(size_t bytes) { return Take(bytes); }
-void* operator new[](size_t bytes) { return Take(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+// All that these deletes may be given, or AddressSanitizer's own operators would have made some of it. Not
+// inlined, or GCC sees a free of what its own operator new gave.
+[[gnu::noinline]] void* operator new(size_t bytes) { return Take(bytes); }
+[[gnu::noinline]] void* operator new[](size_t bytes) { return Take(bytes); }
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return TryTake(bytes); }
+[[gnu::noinline]] void* operator new[](size_t bytes, const std::nothrow_t&) noexcept {
+  return TryTake(bytes);
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete[](void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 
 namespace cistern {
 namespace {
