@@ -19,12 +19,11 @@ absl::StatusOr<std::unique_ptr<HbmTier>> HbmTier::Create(HbmTierOptions options,
                                                    " bytes is too little: a shard needs ",
                                                    SlabPool::SlabBytes(options.bytes) >> 20, " MiB"));
   }
-  CISTERN_RETURN_IF_ERROR(RamTier::CheckPolicy(options.policy));
   CISTERN_ASSIGN_OR_RETURN(MemoryRegion region,
                            MemoryRegion::Create("cistern-hbm", SlabPool::RegionBytes(options.bytes), true));
   std::unique_ptr<HbmTier> made(new HbmTier(std::move(options), std::move(device), clock, std::move(region)));
-  made->tier_ = std::make_unique<RamTier>(made->region_, made->options_.bytes, made->options_.policy, random,
-                                          made->tier_counters_);
+  made->tier_ =
+      std::make_unique<RamTier>(made->region_, made->options_.bytes, "lru", random, made->tier_counters_);
   made->tier_->SetEvictionHook([tier = made.get()](auto what) { tier->Evicting(what); });
   return made;
 }

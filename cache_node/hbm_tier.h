@@ -31,8 +31,7 @@ inline constexpr uint32_t kHbmGroupsMax = 1024;  // Plans that wait for parts fr
 static_assert(kHbmCopiesMax <= kDeviceCopiesMax);
 
 struct HbmTierOptions {
-  uint64_t bytes = 0;          // At least one slab.
-  std::string policy = "lru";  // Of eviction, as in RAM.
+  uint64_t bytes = 0;  // At least one slab.
   // What promotions and demotions may move, a second's worth at once. Plans that wait are served first and
   // use it up, never wait for it.
   uint64_t move_bytes_per_s = kHbmMoveBytesPerSecond;
@@ -54,12 +53,13 @@ struct HbmCounters {
 // at its end; what does not agree is dropped, on the device or on the way.
 //
 // Slots, index, leases and eviction are a RamTier's whose payload lies on the device: its region here is
-// address space that is never touched, but for the trailers. Owner: NodeShard. Thread: the shard's;
-// everything happens in Poll, and evictions wait for one read of the device. Lifetime: the RAM tier, the disk
-// tier and the clock outlive it.
+// address space that is never touched, but for the trailers. What leaves is what was used least recently,
+// whatever policy RAM has: one that learns from requests is told of none here, and takes 22 bytes a part
+// more. Owner: NodeShard. Thread: the shard's; everything happens in Poll, and evictions wait for one read of
+// the device. Lifetime: the RAM tier, the disk tier and the clock outlive it.
 class HbmTier {
  public:
-  // InvalidArgument: less than one slab, unknown policy.
+  // InvalidArgument: less than one slab.
   static absl::StatusOr<std::unique_ptr<HbmTier>> Create(HbmTierOptions options,
                                                          std::unique_ptr<DeviceArena> device, Clock& clock,
                                                          Random& random);

@@ -16,7 +16,6 @@ absl::StatusOr<std::unique_ptr<HbmTier>> OpenNodeHbm(const NodeOptions& options,
                                                      Random& random) {
   HbmTierOptions tier;
   tier.bytes = options.hbm_bytes / options.shards;
-  tier.policy = options.policy;
   if (options.hbm_move_bytes_per_s != 0) tier.move_bytes_per_s = options.hbm_move_bytes_per_s;
   std::string error;
   std::unique_ptr<DeviceArena> device =

@@ -1,5 +1,4 @@
-// What a part takes of a node's memory beside its bytes, by what malloc gave out, in RAM and on disk
-// together.
+// What a part takes of a node's memory beside its bytes, by what malloc gave out, for RAM, disk and device.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -9,7 +8,10 @@
 #include <vector>
 
 #include "cache_node/disk/disk_index.h"
+#include "cache_node/hbm_tier.h"
 #include "cache_node/ram_tier.h"
+#include "core/clock.h"
+#include "gpu/device_arena.h"
 
 namespace cistern {
 namespace {
@@ -22,22 +24,10 @@ uint64_t Allocated() {
   return info.uordblks + info.hblkhd;
 }
 
-struct Cost {
-  double ram = 0, disk = 0;  // Bytes a part.
-};
-
-// A RAM tier that is filled `times` over, so that a policy with ghosts has all it can have of them, and an
-// index of the log with as many parts.
-Cost CostOf(const std::string& policy, uint32_t times) {
+// Fills a tier `times` over, so that a policy with ghosts has all it can have of them.
+void Fill(RamTier& tier, Random& random, uint32_t times) {
   constexpr uint32_t kChain = 64;  // Blocks of a request.
-  const uint64_t ram_bytes = uint64_t{kParts} * kPartBytes;
-  auto region = MemoryRegion::Create("part-memory-test", SlabPool::RegionBytes(ram_bytes), true);
-  if (!region.ok()) return {};
-  Random random(3);
-  NodeCounters counters;
-  const uint64_t before = Allocated();
-  auto tier = std::make_unique<RamTier>(*region, ram_bytes, policy, random, counters);
-  LayoutId layout{.bytes = {1}};
+  const LayoutId layout{.bytes = {1}};
   std::vector<PartKey> keys(kChain);
   std::vector<uint64_t> missing(kChain);
   uint32_t tick = 0;
@@ -47,37 +37,76 @@ Cost CostOf(const std::string& policy, uint32_t times) {
       for (size_t at = 0; at < 32; at += 8) StoreLe<uint64_t>(block.hash.bytes.data() + at, random.Next());
       missing[i] = RamTier::PolicyKey(block.hash, {});
     }
-    const UseId use = tier->BeginUse(kPartBytes, {}, missing, tick += 8, /*to_store=*/true);
+    const UseId use = tier.BeginUse(kPartBytes, {}, missing, tick += 8, /*to_store=*/true);
     for (uint32_t i = kChain; i-- > 0;) {
       SlotId slot = kNoSlot;
-      EXPECT_EQ(tier->Reserve(kPartBytes, tick, slot), PartResult::kOk);
-      EXPECT_EQ(tier->Publish(slot, keys[i], layout, kPartBytes, 0, i, tick, use), PartResult::kOk);
+      EXPECT_EQ(tier.Reserve(kPartBytes, tick, slot), PartResult::kOk);
+      EXPECT_EQ(tier.Publish(slot, keys[i], layout, kPartBytes, 0, i, tick, use), PartResult::kOk);
     }
   }
-  const uint64_t with_ram = Allocated();
-  EXPECT_EQ(tier->parts(), kParts);
-  // Trailers are no malloc's: they lie in the arena.
-  const uint64_t ram = with_ram - before + uint64_t{kParts} * sizeof(SlotTrailer);
-  EXPECT_GE(ram, tier->metadata_bytes()) << "metadata_bytes leaves nothing out";
+  EXPECT_EQ(tier.parts(), kParts);
+}
+
+// Bytes a part of a tier's since so much was allocated. Trailers are no malloc's: they lie in the arena.
+double CostSince(uint64_t before, const RamTier& tier) {
+  const uint64_t bytes = Allocated() - before + uint64_t{kParts} * sizeof(SlotTrailer);
+  EXPECT_GE(bytes, tier.metadata_bytes()) << "metadata_bytes leaves nothing out";
+  return static_cast<double>(bytes) / kParts;
+}
+
+constexpr uint64_t kTierBytes = uint64_t{kParts} * kPartBytes;
+
+// 0: there is too little memory for an arena.
+double RamCost(const std::string& policy, uint32_t times) {
+  auto region = MemoryRegion::Create("part-memory-test", SlabPool::RegionBytes(kTierBytes), true);
+  if (!region.ok()) return 0;
+  Random random(3);
+  NodeCounters counters;
+  const uint64_t before = Allocated();
+  const auto tier = std::make_unique<RamTier>(*region, kTierBytes, policy, random, counters);
+  Fill(*tier, random, times);
+  return CostSince(before, *tier);
+}
+
+double HbmCost() {
+  std::string error;
+  auto device = MakeHostArena(kTierBytes, error);
+  if (device == nullptr) return 0;
+  Random random(4);
+  SimClock clock;
+  const uint64_t before = Allocated();
+  const auto tier = HbmTier::Create({.bytes = kTierBytes}, std::move(device), clock, random);
+  if (!tier.ok()) return 0;
+  (*tier)->tier().SetEvictionHook(nullptr);
+  Fill((*tier)->tier(), random, 1);
+  return CostSince(before, (*tier)->tier());
+}
+
+double DiskCost() {
+  Random random(5);
+  const uint64_t before = Allocated();
   DiskIndex disk(random);
   for (uint32_t i = 0; i < kParts; ++i) {
     BlockHash hash;
     for (size_t at = 0; at < 32; at += 8) StoreLe<uint64_t>(hash.bytes.data() + at, random.Next());
     disk.Insert(hash, {}, DiskEntry{});
   }
-  return {.ram = static_cast<double>(ram) / kParts,
-          .disk = static_cast<double>(Allocated() - with_ram) / kParts};
+  return static_cast<double>(Allocated() - before) / kParts;
 }
 
 TEST(PartMemory, F21_APartInRamAndOnDiskTakesAtMost150Bytes) {
   if (Allocated() == 0) GTEST_SKIP() << "this malloc counts nothing (a sanitizer's)";
-  std::printf("%-10s %8s %8s %8s\n", "policy", "ram", "disk", "both");
+  const double disk = DiskCost(), hbm = HbmCost();
+  std::printf("%-10s %8s %8s %8s %8s %8s\n", "policy", "ram", "disk", "both", "hbm", "all");
   for (const auto& [policy, times] : {std::pair{"lru", 1u}, {"cistern", 2u}}) {
-    const Cost cost = CostOf(policy, times);
-    if (cost.ram == 0) GTEST_SKIP() << "too little memory for an arena of 4 GiB";
-    std::printf("%-10s %8.1f %8.1f %8.1f\n", policy, cost.ram, cost.disk, cost.ram + cost.disk);
-    EXPECT_LE(cost.ram + cost.disk, 150) << policy;
+    const double ram = RamCost(policy, times);
+    if (ram == 0 || hbm == 0) GTEST_SKIP() << "too little memory for an arena of 4 GiB";
+    std::printf("%-10s %8.1f %8.1f %8.1f %8.1f %8.1f\n", policy, ram, disk, ram + disk, hbm,
+                ram + disk + hbm);
+    EXPECT_LE(ram + disk, 150) << policy;
   }
+  // Beside that, whatever policy RAM has: more than all three together should take (docs/adr/0029).
+  EXPECT_LE(hbm, 105);
 }
 
 }  // namespace
