@@ -217,6 +217,38 @@ TEST(DiskLogLost, AManifestThatLagsLosesNothing) {
   }
 }
 
+// A full log that is killed soon after each of several starts: what they stored is there.
+TEST(DiskLogLost, WhatAStartStoredOutlivesItsEndBeforeThereIsRoom) {
+  constexpr uint64_t kRounds = 8;
+  uint64_t durable = 0;
+  for (uint64_t round = 0; round < kRounds; ++round) {
+    SCOPED_TRACE(round);
+    LogWorld world(kSeed + round, 4);
+    world.Open();
+    PutAll(world, 0, 500);
+    world.faults.delay = 0.8;
+    for (uint64_t start = 0; start < kSpareExtentsMax; ++start) {
+      world.Open();
+      while (world.log->recovering()) world.Turn();
+      world.Put(1000 + start, kPart);
+      const DiskEntry* entry = world.log->Find(world.Block(1000 + start).hash, {});
+      for (int i = 0; i < 10'000 && !entry->durable; ++i) {
+        world.Turn();
+        entry = world.log->Find(world.Block(1000 + start).hash, {});
+        ASSERT_NE(entry, nullptr);
+      }
+    }
+    world.Open();
+    world.Settle();
+    world.Turns(300);
+    for (uint64_t i = 0; i < kSpareExtentsMax; ++i) durable += world.Get(1000 + i, kPart) == Found::kRight;
+    world.faults.delay = 0;
+    world.Turns(5000);
+    EXPECT_LE(world.files->files.size(), 4u);
+  }
+  EXPECT_EQ(durable, kRounds * kSpareExtentsMax);
+}
+
 // A log that has to become smaller, killed at any moment: a file that it removed itself is not missed.
 TEST(DiskLogLost, FilesThatTheLogRemovedAreNotMissed) {
   for (uint64_t round = 0; round < 10; ++round) {

@@ -49,14 +49,15 @@ void DiskLog::MaintainStep() {
   // What reclaim copies needs a place; and what is wanted is known when all is scanned.
   if (recovering() || (creating_ > 0 && table_.free_count() == 0)) return;
   const bool must = (full && table_.free_count() < spare) || table_.IsOverFull();
-  if (const std::optional<FileId> victim = table_.Victim(must)) StartReclaim(*victim);
+  const bool can_copy = writer_->has_head() || table_.free_count() > 0;
+  if (const std::optional<FileId> victim = table_.Victim(must, can_copy)) StartReclaim(*victim);
 }
 
 void DiskLog::CreateExtents() {
   if (degraded_ || creating_ > 0 || table_.free_count() >= kReadyExtents ||
       clock_.Now() < create_blocked_until_)
     return;
-  // A start on a full log has no extent to copy into: one more than wanted is made, and one goes again
+  // A start on a full log has no extent to copy into: one more than there is, and one goes again
   // (IsOverFull).
   const bool spare = !writer_->has_head() && table_.free_count() == 0 && !recovering();
   const std::optional<FileId> file = table_.NewFile(spare);

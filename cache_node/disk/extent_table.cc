@@ -10,7 +10,7 @@ Extent* ExtentTable::Find(FileId file) {
 }
 
 std::optional<FileId> ExtentTable::NewFile(bool spare) const {
-  if (count() >= capacity_ + (spare ? 1 : 0)) return std::nullopt;
+  if (count() >= capacity_ + (spare ? kSpareExtentsMax : 0)) return std::nullopt;
   FileId file = 0;
   for (const auto& [there, extent] : extents_) {
     if (there != file) break;
@@ -35,13 +35,13 @@ void ExtentTable::Recount() {
   }));
 }
 
-std::optional<FileId> ExtentTable::Victim(bool must) const {
+std::optional<FileId> ExtentTable::Victim(bool must, bool can_copy) const {
   std::optional<FileId> oldest, emptiest;
   uint64_t life = UINT64_MAX, live = kSparseBytes;
   for (const auto& [file, extent] : extents_) {
     if (extent.state != ExtentState::kSealed || !extent.scanned) continue;
     if (extent.live_parts == 0 && !(extent.has_drops && HasOlder(extent.use.life))) return file;
-    if (extent.live_bytes < live) {
+    if (can_copy && extent.live_bytes < live) {
       emptiest = file;
       live = extent.live_bytes;
     }

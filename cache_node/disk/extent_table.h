@@ -12,6 +12,9 @@ namespace cistern {
 // An extent with fewer live bytes is worth emptying by copying all of them, whatever they are: starts and
 // failed writes leave such extents behind.
 inline constexpr uint64_t kSparseBytes = kExtentBytes / 4;
+// Above its capacity, for a start that finds none free: one at a time, until there is room in the others.
+// Several where one start after the other is killed before that.
+inline constexpr uint32_t kSpareExtentsMax = 3;
 inline constexpr FileId kExtentsMax = 1u << 20;  // 64 TiB; files with greater numbers are none of ours.
 
 enum class ExtentState : uint8_t {
@@ -49,8 +52,8 @@ class ExtentTable {
   Extent* Find(FileId file);
   const std::map<FileId, Extent>& all() const { return extents_; }
 
-  // The lowest number without a file, none while `capacity` files are there or being made; one more with
-  // `spare`.
+  // The lowest number without a file, none while `capacity` files are there or being made; kSpareExtentsMax
+  // more with `spare`.
   std::optional<FileId> NewFile(bool spare) const;
   std::optional<FileId> TakeFree();
   // As of the last Recount, and what was taken since: never too many.
@@ -61,8 +64,8 @@ class ExtentTable {
   // More are there than wanted: --nvme has become smaller.
   bool IsOverFull() const { return count() > capacity_; }
   // The next to leave: one that holds nothing any more, or else, if `must`, the emptiest below kSparseBytes,
-  // or else the oldest.
-  std::optional<FileId> Victim(bool must) const;
+  // or else the oldest. That one, too, where nothing can be copied: the emptiest may be the newest.
+  std::optional<FileId> Victim(bool must, bool can_copy) const;
   // An extent older than this life holds records.
   bool HasOlder(uint64_t life) const;
   bool AllScanned() const;
