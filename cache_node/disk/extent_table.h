@@ -13,8 +13,8 @@ namespace cistern {
 // failed writes leave such extents behind.
 inline constexpr uint64_t kSparseBytes = kExtentBytes / 4;
 // Above its capacity, for a start that finds none free: one at a time, until there is room in the others.
-// Several where one start after the other is killed before that.
-inline constexpr uint32_t kSpareExtentsMax = 3;
+// Several where one start after the other is killed before that: systemd gives up after five.
+inline constexpr uint32_t kSpareExtentsMax = 6;
 inline constexpr FileId kExtentsMax = 1u << 20;  // 64 TiB; files with greater numbers are none of ours.
 
 enum class ExtentState : uint8_t {
