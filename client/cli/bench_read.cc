@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -7,7 +8,10 @@
 #include "client/cli/bench.h"
 #include "client/cli/bench_cluster.h"
 #include "client/cli/bench_memory.h"
+#include "client/cli/bench_pace.h"
 #include "client/cli/bench_socket.h"
+#include "client/cli/bench_stores.h"
+#include "client/cli/content.h"
 #include "client/cli/plain_layout.h"
 #include "client/internal/admin.h"
 #include "core/random.h"
@@ -21,14 +25,62 @@ constexpr uint64_t kPurpose = 0x4ead;  // Of the chains: the same blocks serve r
 constexpr uint64_t kSeed = 7;          // Of the order in which they are read.
 constexpr int kFillRoundsMax = 3;
 
+constexpr uint64_t kStoredPartBytes = uint64_t{1} << 20;
+constexpr uint32_t kStoredParts = 4;         // A store.
+constexpr uint64_t kStoredFrom = 64u << 20;  // Bytes of the memory that is stored from.
+
+// What the same client stores between and during its reads, one store at a time: the load beside which they
+// are measured.
+class StoresBeside {
+ public:
+  StoresBeside(Client& client, uint32_t block_tokens, uint64_t bytes_per_s, std::byte* memory)
+      : client_(client),
+        stores_(client, PlainLayout(block_tokens, kStoredPartBytes), kStoredPartBytes, kStoredParts, memory,
+                kStoredFrom / kStoredPartBytes),
+        pace_(bytes_per_s, kStoredPartBytes * kStoredParts) {}
+  ~StoresBeside() {
+    while (under_way_) client_.Poll();  // Ends by the store's deadline.
+  }
+  void Prepare() { stores_.Prepare(); }
+  // Begins the next one where it is time for it and the one before has ended.
+  void Pump() {
+    if (under_way_ || !pace_.TakeTurn()) return;
+    const FreshStores::Next next = stores_.Take();
+    if (next.chain == nullptr) return;
+    under_way_ = true;
+    client_.Store(*next.chain, 0, next.pages, {}, [this](const StoreReport&) { under_way_ = false; });
+  }
+
+ private:
+  Client& client_;
+  FreshStores stores_;
+  BenchPace pace_;
+  bool under_way_ = false;
+};
+
 // Lookup and read of a random chain of `batch` parts, into the next `batch` pages of more memory than any
 // cache holds.
 class ReadOp final : public BenchOp {
  public:
-  ReadOp(Client& client, std::vector<Chain> chains, uint32_t batch, std::byte* memory, size_t pages,
-         uint64_t size)
-      : client_(client), chains_(std::move(chains)), batch_(batch), size_(size), random_(kSeed) {
-    for (size_t i = 0; i < pages; ++i) pages_.emplace_back(memory + i * size, size);
+  ReadOp(Client& client, std::vector<Chain> chains, const BenchOptions& bench, std::byte* memory,
+         size_t pages)
+      : client_(client),
+        chains_(std::move(chains)),
+        batch_(bench.batch),
+        size_(bench.size_bytes),
+        pace_(bench.rate_bytes, size_ * batch_),
+        random_(kSeed) {
+    for (size_t i = 0; i < pages; ++i) pages_.emplace_back(memory + i * size_, size_);
+  }
+  void SetStores(StoresBeside* stores) { stores_ = stores; }
+  void Prepare(double) override {
+    if (stores_ != nullptr) stores_->Prepare();
+  }
+  bool Await() override {
+    const bool waited = pace_.Await();
+    if (stores_ == nullptr) return waited;
+    stores_->Pump();
+    return true;
   }
   BenchStep Step() override {
     // The warm-up takes the chains in turn, so that each part's memory has been seen before anything is
@@ -48,6 +100,8 @@ class ReadOp final : public BenchOp {
   const std::vector<Chain> chains_;
   const size_t batch_;
   const uint64_t size_;
+  BenchPace pace_;
+  StoresBeside* stores_ = nullptr;
   std::vector<Page> pages_;
   size_t at_ = 0;
   size_t warmed_ = 0;
@@ -116,7 +170,16 @@ absl::StatusOr<BenchReport> BenchRead(const CliOptions& options) {
                                                           memory.data(), memory.bytes()));
     limit = sockets->limit();
   }
-  ReadOp op(cluster->client(), std::move(chains), bench.batch, memory.data(), pages, bench.size_bytes);
+  ReadOp op(cluster->client(), std::move(chains), bench, memory.data(), pages);
+  std::optional<StoresBeside> stores;
+  if (bench.stores_bytes != 0) {
+    auto* from = static_cast<std::byte*>(cluster->client().AllocateBuffer(kStoredFrom));
+    if (from == nullptr)
+      return absl::ResourceExhaustedError("no memory to store from; raise the client's put window");
+    FillContent(1, from, kStoredFrom);
+    stores.emplace(cluster->client(), bench.block_tokens, bench.stores_bytes, from);
+    op.SetStores(&*stores);
+  }
   report.figures = RunSlices(op, limit, bench.seconds, [&] { return cluster->CpuSeconds(); });
   report.limit_name = limit.name;
   if (sockets != nullptr) {

@@ -21,6 +21,7 @@ Slice RunSlice(BenchOp& op, double seconds, uint64_t ops_max, Samples* us) {
   const auto begin = SteadyClock::now();
   auto last = begin;
   while (slice.ops < ops_max && Seconds(last - begin) < seconds) {
+    if (us != nullptr && op.Await()) last = SteadyClock::now();
     const BenchStep step = op.Step();
     if (!step.more) break;
     const auto now = SteadyClock::now();

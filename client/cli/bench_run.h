@@ -29,6 +29,9 @@ class BenchOp {
   virtual ~BenchOp() = default;
   // Before each slice, untimed: prepares what ops of about `seconds` need.
   virtual void Prepare(double seconds) { (void)seconds; }
+  // Before each step: waits for its time where ops have a pace, and says whether it did. Not part of the op's
+  // time.
+  virtual bool Await() { return false; }
   virtual BenchStep Step() = 0;
   // Steps until memory and peers are warm: as many as touch everything once.
   virtual uint64_t WarmSteps() const { return 1; }

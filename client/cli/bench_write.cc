@@ -1,16 +1,13 @@
 #include <algorithm>
-#include <chrono>
 #include <memory>
-#include <random>
-#include <span>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "client/cli/bench.h"
 #include "client/cli/bench_cluster.h"
 #include "client/cli/bench_memory.h"
+#include "client/cli/bench_pace.h"
 #include "client/cli/bench_socket.h"
+#include "client/cli/bench_stores.h"
 #include "client/cli/content.h"
 #include "client/cli/plain_layout.h"
 #include "core/size.h"
@@ -19,70 +16,36 @@
 namespace cistern {
 namespace {
 
-constexpr uint64_t kPreparedBytesFirst = uint64_t{256} << 20;
-constexpr uint64_t kPreparedChainsMax = 1 << 17;
-
 // Stores a chain that nobody has stored before, from the next pages of the put window (or of plain memory).
 class WriteOp final : public BenchOp {
  public:
   WriteOp(Client& client, const BenchOptions& bench, std::byte* memory, size_t pages)
       : client_(client),
-        layout_(PlainLayout(bench.block_tokens, bench.size_bytes)),
+        stores_(client, PlainLayout(bench.block_tokens, bench.size_bytes), bench.size_bytes, bench.batch,
+                memory, pages),
         batch_(bench.batch),
-        size_(bench.size_bytes),
-        rate_bytes_(bench.rate_bytes),
-        // Another run's chains would be there already.
-        purpose_(uint64_t{std::random_device()()} << 32 | std::random_device()()),
-        want_(std::clamp<uint64_t>(kPreparedBytesFirst / (size_ * batch_), 4, kPreparedChainsMax)) {
-    for (size_t i = 0; i < pages; ++i) pages_.emplace_back(memory + i * size_, size_);
-  }
-  // Hashing is the engine's work on both the read and the write side, and has a bench of its own.
-  void Prepare(double) override {
-    if (used_ == chains_.size() && used_ > 0) want_ = std::min(want_ * 2, kPreparedChainsMax);
-    chains_.erase(chains_.begin(), chains_.begin() + static_cast<std::ptrdiff_t>(used_));
-    used_ = 0;
-    while (chains_.size() < want_) {
-      absl::StatusOr<Chain> chain =
-          MakeBenchChain(client_, layout_, purpose_, number_++, static_cast<uint32_t>(batch_));
-      if (!chain.ok()) return;  // Step says that there is no more.
-      chains_.push_back(*std::move(chain));
-    }
-  }
+        bytes_(bench.size_bytes * bench.batch),
+        warm_steps_(pages / bench.batch + 1),
+        pace_(bench.rate_bytes, bytes_) {}
+  void Prepare(double) override { stores_.Prepare(); }
+  bool Await() override { return pace_.Await(); }
   BenchStep Step() override {
-    if (used_ == chains_.size()) return {.more = false};
-    WaitForTurn();
-    const StoreReport report = client_.StoreWait(chains_[used_++], 0, std::span(pages_).subspan(at_, batch_));
-    at_ = at_ + 2 * batch_ <= pages_.size() ? at_ + batch_ : 0;
+    const FreshStores::Next next = stores_.Take();
+    if (next.chain == nullptr) return {.more = false};
+    const StoreReport report = client_.StoreWait(*next.chain, 0, next.pages);
     const bool ok =
         report.status.ok() && std::all_of(report.pages.begin(), report.pages.end(),
                                           [](PageResult page) { return page == PageResult::kOk; });
-    return {.ok = ok, .bytes = size_ * batch_, .items = batch_};
+    return {.ok = ok, .bytes = bytes_, .items = batch_};
   }
-  uint64_t WarmSteps() const override { return pages_.size() / batch_ + 1; }
+  uint64_t WarmSteps() const override { return warm_steps_; }
 
  private:
-  // What was missed while the machine did something else is not made up for.
-  void WaitForTurn() {
-    if (rate_bytes_ == 0) return;
-    const auto now = std::chrono::steady_clock::now();
-    if (turn_ > now) std::this_thread::sleep_until(turn_);
-    const double seconds = static_cast<double>(size_ * batch_) / static_cast<double>(rate_bytes_);
-    turn_ = std::max(turn_, now) + std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
-  }
-
   Client& client_;
-  const Layout layout_;
-  const size_t batch_;
-  const uint64_t size_;
-  const uint64_t rate_bytes_;
-  std::chrono::steady_clock::time_point turn_;
-  const uint64_t purpose_;
-  uint64_t want_;
-  uint64_t number_ = 0;
-  std::vector<Chain> chains_;
-  size_t used_ = 0;
-  std::vector<ConstPage> pages_;
-  size_t at_ = 0;
+  FreshStores stores_;
+  const uint32_t batch_;
+  const uint64_t bytes_, warm_steps_;
+  BenchPace pace_;
 };
 
 }  // namespace

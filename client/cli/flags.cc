@@ -127,8 +127,11 @@ void AddBench(CLI::App& app, CliOptions& out) {
                   "Measure memcpy, a raw socket, SHA-256 or fio of the same shape in the same run");
   AddSize(bench, "--data", out.bench.data_bytes, 1, uint64_t{1} << 40,
           "read: bytes of all prefixes together (default 1G)");
+  AddSize(
+      bench, "--stores", out.bench.stores_bytes, 1, uint64_t{1} << 40,
+      "read: the same client stores so many new bytes a second meanwhile, in parts of 1 MiB (default: none)");
   AddSize(bench, "--rate", out.bench.rate_bytes, 1, uint64_t{1} << 40,
-          "write: at most so many bytes a second (default: as fast as it goes)");
+          "read, write: at most so many bytes a second (default: as fast as it goes)");
   bench->add_option("--rw", out.bench.rw, "disk: what is measured")
       ->check(CLI::IsMember({"write", "randread"}))
       ->capture_default_str();

@@ -70,7 +70,8 @@ struct BenchOptions {
   uint32_t block_tokens = 16;   // Tokens a block.
   double seconds = 2;           // Measured time, all slices together.
   uint64_t data_bytes = 0;      // read: of all prefixes together; 0: kBenchDataBytes.
-  uint64_t rate_bytes = 0;      // write: stores at most so many bytes a second; 0: as fast as it goes.
+  uint64_t stores_bytes = 0;    // read: the same client stores so many a second meanwhile; 0: none.
+  uint64_t rate_bytes = 0;      // read, write: at most so many a second; 0: as fast as it goes.
   std::string rw = "write";     // disk: "write" or "randread".
   std::string dir;       // disk: folder on the disk to measure; default the system's for temporary files.
   bool limit = false;    // Measure the physical limit in alternate slices.

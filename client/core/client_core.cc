@@ -320,6 +320,7 @@ bool ClientCore::Poll() {
   bool did = !impl.again_.empty();
   impl.again_.clear();
   impl.flush_at_ = kNever;
+  impl.put_budget_ = kPutBytesPerPoll;
   did |= impl.transport_.Poll();
   const Nanos now = impl.clock_.Now();
   did |= impl.peers_.Service(now);

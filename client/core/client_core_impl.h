@@ -31,7 +31,10 @@ inline constexpr Nanos kFlushAfter =
     50 * kMillisecond;  // How long a RELEASE may wait for a frame to ride along with.
 inline constexpr uint64_t kWindowPutBytes =
     128u << 10;  // One PUT out of the window: the node copies it while the next one is checksummed here.
-inline constexpr uint64_t kInlinePutBytes = 8u << 20;  // One PUT with payload.
+inline constexpr uint64_t kInlinePutBytes = 1u << 20;  // One PUT with payload.
+// All operations: what is checksummed for stores before loads get their turn. A part that is bigger is done
+// in such pieces; a frame of smaller ones is not divided.
+inline constexpr uint64_t kPutBytesPerPoll = 256u << 10;
 inline constexpr uint64_t kPutBytesInFlightMax = 16u
                                                  << 20;  // One operation and peer, besides the first frame.
 
@@ -149,6 +152,7 @@ struct ClientCore::Impl final : public TransportHandler {
   bool SendPuts(Operation& op, uint32_t index);
   bool FillInline(Operation& op, const PutFrame& frame);
   bool FillFromWindow(Operation& op, PutFrame& frame, int32_t& chunk);
+  bool SumPart(Ask& ask, uint64_t bytes, std::byte* to, uint32_t& crc);
   void DropPuts(Operation& op, Ask& ask, PartResult why);
   void ApplyPutReply(Operation& op, uint32_t index, absl::Span<const PartResult> results, PartResult failure);
   void FinishStore(Operation& op);
@@ -183,7 +187,8 @@ struct ClientCore::Impl final : public TransportHandler {
   std::vector<uint32_t> free_ops_;
   std::vector<Operation*> active_;
   std::vector<Operation*> dirty_;
-  std::vector<Operation*> again_;  // Had more to do than one Poll's share.
+  std::vector<Operation*> again_;           // Had more to do than one Poll's share.
+  uint64_t put_budget_ = kPutBytesPerPoll;  // What is left of this Poll's.
   std::vector<Operation*> completed_;
   std::vector<Operation*> delivering_;
   std::vector<std::function<void()>> refused_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "client/core/client_core_impl.h"
 #include "client/core/testing/client_fixture.h"
 
 namespace cistern {
@@ -35,7 +36,7 @@ class ClientStore : public ClientFixture, public ::testing::WithParamInterface<P
   };
   Source MakeSource(const std::vector<BlockKey>& keys, uint32_t first, uint32_t count) {
     Source source;
-    const size_t bytes = kPartBytes * coords_.size();
+    const size_t bytes = part_bytes_ * coords_.size();
     for (uint32_t i = 0; i < count; ++i) {
       source.memory.emplace_back(bytes);
       std::byte* at = source.memory.back().data();
@@ -45,7 +46,7 @@ class ClientStore : public ClientFixture, public ::testing::WithParamInterface<P
       }
       for (size_t c = 0; c < coords_.size(); ++c) {
         const auto want = BytesOf(keys[first + i], coords_[c]);
-        std::copy(want.begin(), want.end(), at + c * kPartBytes);
+        std::copy(want.begin(), want.end(), at + c * part_bytes_);
       }
       if (GetParam() == Path::kWindow) {
         source.segments.push_back({at, bytes});
@@ -63,6 +64,10 @@ class ClientStore : public ClientFixture, public ::testing::WithParamInterface<P
     core_->Store(Spec(keys, deadline), first, source.view(), result.Take());
     EXPECT_TRUE(RunUntil(result.done));
     return result;
+  }
+  uint64_t PutBytes() const {
+    return Counter("client_window_put_bytes_total") + Counter("client_staged_put_bytes_total") +
+           Counter("client_inline_put_bytes_total");
   }
   std::optional<PutWindow> window_;
 };
@@ -114,6 +119,56 @@ TEST_P(ClientStore, MoreThanTheStagingChunksHoldIsPipelined) {
   EXPECT_THAT(Store(keys, 0, MakeSource(keys, 0, blocks)).pages, Each(PartResult::kOk));
   EXPECT_EQ(Lookup(keys).blocks, blocks);
   EXPECT_EQ(window_->free_chunks(), kStagingChunks);
+}
+
+// Loads wait for the Poll under way.
+TEST_P(ClientStore, NoPollChecksumsMoreThanItsShare) {
+  AddNodes(1);
+  Start();
+  for (const uint32_t bytes : {uint32_t{kPutBytesPerPoll * 5 / 2}, kPartBytes}) {
+    part_bytes_ = bytes;
+    const uint32_t blocks = (6u << 20) / (2 * bytes);
+    const auto keys = MakeKeys(blocks);
+    const Source source = MakeSource(keys, 0, blocks);
+    StoreResult result;
+    core_->Store(Spec(keys), 0, source.view(), result.Take());
+    uint64_t before = PutBytes();
+    int polls = 0;
+    for (; !result.done && polls < 1000; ++polls) {
+      core_->Poll();
+      // A big part is counted with the last of its pieces, and each takes a share.
+      EXPECT_LE(PutBytes() - before, std::max<uint64_t>(bytes, kPutBytesPerPoll + kInlinePutBytes));
+      before = PutBytes();
+    }
+    EXPECT_GE(polls, static_cast<int>(uint64_t{blocks} * 2 * bytes / (kPutBytesPerPoll + kInlinePutBytes)));
+    if (bytes > kPutBytesPerPoll) {
+      EXPECT_GE(polls, static_cast<int>(blocks * 2 * 2));
+    }
+    ASSERT_THAT(result.pages, Each(PartResult::kOk));
+    Pages pages = MakePages(blocks);
+    EXPECT_THAT(Fetch(keys, pages).pages, Each(PartResult::kOk));
+    for (uint32_t i = 0; i < blocks; ++i) EXPECT_TRUE(Right(pages, i, keys[i])) << i;
+    EXPECT_EQ(window_->free_chunks(), kStagingChunks);
+  }
+}
+
+TEST_P(ClientStore, AStoreThatEndsWithinAPartGivesItsChunkBack) {
+  AddNodes(1);
+  Start();
+  part_bytes_ = kPutBytesPerPoll * 4;
+  const auto keys = MakeKeys(1);
+  const Source source = MakeSource(keys, 0, 1);
+  StoreResult result;
+  const OpId id = core_->Store(Spec(keys), 0, source.view(), result.Take());
+  for (int i = 0; i < 100 && window_->free_chunks() == kStagingChunks && PutBytes() == 0; ++i) core_->Poll();
+  core_->Cancel(id);
+  ASSERT_TRUE(RunUntil(result.done));
+  EXPECT_THAT(result.pages, Each(PartResult::kCancelled));
+  Settle();
+  EXPECT_EQ(window_->free_chunks(), kStagingChunks);
+  part_bytes_ = kPartBytes;
+  const auto others = MakeKeys(3);
+  EXPECT_THAT(Store(others, 0, MakeSource(others, 0, 3)).pages, Each(PartResult::kOk));
 }
 
 TEST_P(ClientStore, F11_EachRefusedPartIsItsPagesResult) {

@@ -55,27 +55,32 @@ void ClientCore::Impl::ApplyOffer(Operation& op, Ask& ask) {
 
 void ClientCore::Impl::AdvanceStore(Operation& op) {
   PumpAsks(op);
-  bool open = op.put_frames_open != 0;
+  bool open = op.put_frames_open != 0, more = false;
   for (uint32_t i = 0; i < op.ask_count; ++i) {
     if (op.asks[i].state == AskState::kAnswered) {
       op.asks[i].state = AskState::kDone;
       ApplyOffer(op, op.asks[i]);
     }
-    while (op.asks[i].puts_left != 0 && SendPuts(op, i)) {
+    while (op.asks[i].puts_left != 0 && (put_budget_ != 0 || op.ending) && SendPuts(op, i)) {
     }
+    more |= op.asks[i].puts_left != 0 && put_budget_ == 0;
     open |= op.asks[i].state != AskState::kDone || op.asks[i].puts_left != 0;
   }
+  if (more) again_.push_back(&op);
   if (!open && op.put_frames_open == 0) FinishStore(op);
 }
 
-// How many of an ask's deepest parts go into one frame: as many as fit, one at least.
+// How many of an ask's deepest parts go into one frame: as many as fit, one at least. One that takes several
+// Polls goes alone.
 uint32_t ClientCore::Impl::FrameParts(const Operation& op, const Ask& ask, uint64_t bytes_max) {
   uint32_t count = 0;
   uint64_t bytes = 0;
   while (count < ask.puts_left) {
-    bytes += op.PartBytes(op.puts[ask.first_put + ask.puts_left - count - 1].coord);
-    if (count != 0 && bytes > bytes_max) break;
+    const uint64_t part = op.PartBytes(op.puts[ask.first_put + ask.puts_left - count - 1].coord);
+    if (count != 0 && (bytes + part > bytes_max || part > kPutBytesPerPoll)) break;
+    bytes += part;
     ++count;
+    if (part > kPutBytesPerPoll) break;
   }
   return count;
 }
@@ -137,15 +142,40 @@ bool ClientCore::Impl::SendPuts(Operation& op, uint32_t index) {
   return true;
 }
 
+// Checksums the part in part_source_, of `bytes` bytes, and copies it to `to` unless that is null. False:
+// there is more than this Poll's share; the next call goes on.
+bool ClientCore::Impl::SumPart(Ask& ask, uint64_t bytes, std::byte* to, uint32_t& crc) {
+  const bool whole = bytes <= kPutBytesPerPoll;
+  uint64_t skip = ask.summed_bytes;
+  for (const ConstSegment& s : part_source_) {
+    if (skip >= s.bytes) {
+      skip -= s.bytes;
+      continue;
+    }
+    const uint64_t take = whole ? s.bytes : std::min(s.bytes - skip, put_budget_);
+    const std::byte* from = s.data + skip;
+    ask.summed_crc = to == nullptr ? Crc32cExtend(ask.summed_crc, from, take)
+                                   : CopyCrc32c(to + ask.summed_bytes, from, take, ask.summed_crc);
+    ask.summed_bytes += take;
+    put_budget_ -= std::min(put_budget_, take);
+    if (skip + take < s.bytes) return false;
+    skip = 0;
+  }
+  crc = ask.summed_crc;
+  ask.summed_bytes = ask.summed_crc = 0;
+  return true;
+}
+
+// False: more than this Poll's share.
 bool ClientCore::Impl::FillInline(Operation& op, const PutFrame& frame) {
   for (uint32_t i = frame.first; i < frame.first + frame.count; ++i) {
     const PutPart& put = op.puts[i];
-    const size_t begin = put_payload_.size();
     const uint32_t bytes = op.PartBytes(put.coord);
-    AppendSlice(op.ConstPageSegments(put.page), op.PartAt(put.coord), bytes, put_payload_);
+    part_source_.clear();
+    AppendSlice(op.ConstPageSegments(put.page), op.PartAt(put.coord), bytes, part_source_);
     uint32_t crc = 0;
-    for (size_t s = begin; s < put_payload_.size(); ++s)
-      crc = Crc32cExtend(crc, put_payload_[s].data, put_payload_[s].bytes);
+    if (!SumPart(op.asks[frame.ask], bytes, nullptr, crc)) return false;
+    put_payload_.insert(put_payload_.end(), part_source_.begin(), part_source_.end());
     put_request_.parts.push_back({put.put_id, 0, bytes, crc});
     counters_.inline_put_bytes += bytes;
   }
@@ -153,9 +183,11 @@ bool ClientCore::Impl::FillInline(Operation& op, const PutFrame& frame) {
 }
 
 // Parts that lie in the window are named where they are; others are copied into a chunk first. False: no
-// chunk is free. The frame is cut where the chunk is full.
+// chunk is free, or more than this Poll's share. The frame is cut where the chunk is full.
 bool ClientCore::Impl::FillFromWindow(Operation& op, PutFrame& frame, int32_t& chunk) {
+  Ask& ask = op.asks[frame.ask];
   size_t used = 0;
+  chunk = std::exchange(ask.summed_chunk, -1);
   for (uint32_t i = frame.first + frame.count; i-- > frame.first;) {
     const PutPart& put = op.puts[i];
     part_source_.clear();
@@ -166,7 +198,7 @@ bool ClientCore::Impl::FillFromWindow(Operation& op, PutFrame& frame, int32_t& c
     if (part_source_.size() == 1) at = options_.window->OffsetOf(part_source_[0].data, part_source_[0].bytes);
     if (at.has_value()) {
       part.window_offset = *at;
-      part.crc = Crc32c(part_source_[0].data, part_source_[0].bytes);
+      if (!SumPart(ask, bytes, nullptr, part.crc)) return false;
       counters_.window_put_bytes += part.length;
     } else {
       if (chunk < 0) {
@@ -180,9 +212,9 @@ bool ClientCore::Impl::FillFromWindow(Operation& op, PutFrame& frame, int32_t& c
       }
       part.window_offset = options_.window->ChunkOffset(static_cast<uint32_t>(chunk)) + used;
       std::byte* to = options_.window->ChunkData(static_cast<uint32_t>(chunk)) + used;
-      for (const ConstSegment& s : part_source_) {
-        part.crc = CopyCrc32c(to, s.data, s.bytes, part.crc);
-        to += s.bytes;
+      if (!SumPart(ask, bytes, to, part.crc)) {
+        ask.summed_chunk = std::exchange(chunk, -1);
+        return false;
       }
       used += (part.length + 63) / 64 * 64;
       counters_.staged_put_bytes += part.length;
@@ -202,6 +234,11 @@ void ClientCore::Impl::DropPuts(Operation& op, Ask& ask, PartResult why) {
     id_list_.ids.push_back(op.puts[i].put_id);
   }
   ask.puts_left = 0;
+  ask.summed_bytes = ask.summed_crc = 0;
+  if (ask.summed_chunk >= 0) {
+    options_.window->ReturnChunk(static_cast<uint32_t>(std::exchange(ask.summed_chunk, -1)));
+    WakeStores();
+  }
   ClientPeer* peer = peers_.ById(ask.set.connection);
   if (peer == nullptr || peer->state != PeerState::kUp || id_list_.ids.empty()) return;
   body_.clear();

@@ -64,6 +64,10 @@ struct Ask {
   uint32_t first_put = 0;  // Puts [first_put, first_put + puts_left) are still to be sent, the deepest first.
   uint32_t puts_left = 0;
   uint64_t put_bytes_open = 0;
+  // The deepest part not sent yet, where it is too big for one Poll.
+  uint64_t summed_bytes = 0;  // How much of it is checksummed, and copied where it has a chunk.
+  uint32_t summed_crc = 0;
+  int32_t summed_chunk = -1;
   PartSet set;
   OfferReply offer;
 };
@@ -223,7 +227,9 @@ struct Operation {
     ask.state = AskState::kWaiting;
     ask.failure = PartResult::kOk;
     ask.pieces = ask.blocks = ask.transfers = ask.puts_left = 0;
-    ask.bytes = ask.put_bytes_open = 0;
+    ask.bytes = ask.put_bytes_open = ask.summed_bytes = 0;
+    ask.summed_crc = 0;
+    ask.summed_chunk = -1;
     PartSet& set = ask.set;
     set.connection = 0;
     set.plan_id = 0;

@@ -3,9 +3,11 @@
 it, as a control, what the same hits wait on a node without a disk while a writer stores as many bytes a second: that
 is what three busy processes cost on this machine. Where fio is installed, a second control: the same, while fio writes
 as many bytes to the disk. That adds the machine's own work for it, none of which the node does. With `staged`, what
-they wait while another reader's parts come back from the disk, each time.
+they wait while another reader's parts come back from the disk, each time. With `engine`, what the hits of one engine
+wait that asks 4,096 times a second and stores 2 GiB a second itself, so that two CPUs are not asked for three; and the
+same on a node without a disk.
 
-Usage: busy_disk_bench.py BIN [SECONDS] [staged]. Not a test: figures of a machine that does nothing else.
+Usage: busy_disk_bench.py BIN [SECONDS] [staged|engine]. Not a test: figures of a machine that does nothing else.
 """
 import json
 import pathlib
@@ -136,11 +138,49 @@ def measure_staged(binary, seconds):
             run("down", "--dir", folder)
 
 
+def measure_engine(binary, seconds, disk):
+    """What a client's hits wait alone, and while it stores: three rounds of both."""
+    with tempfile.TemporaryDirectory(prefix="cistern-busy-") as folder:
+        base = [str(binary), "--json", "--router", f"127.0.0.1:{free_port()}"]
+
+        def run(*words):
+            done = subprocess.run(base + list(words), capture_output=True, text=True, timeout=120, check=True)
+            return json.loads(done.stdout)
+
+        def read(*more):
+            return run("bench", "read", "--size", "64K", "--batch", "1", "--data", "128M", "--no-spin", "--rate", "256M",
+                       "--seconds", seconds, *more)
+
+        def stored():
+            counters = run("status")["nodes"][0]["counters"]
+            return counters["put_bytes_total"], counters.get("nvme_staged_parts_total", 0)
+
+        run("up", "--dir", folder, "--nodes", "1", "--ram", "4G", *(["--nvme", "16G"] if disk else []), "--detach")
+        try:
+            idle, busy, rates = [], [], []
+            for _ in range(3):
+                idle.append(read()["us"]["p99"])
+                (before, staged), began, on_disk = stored(), time.monotonic(), written_to_disk()
+                figures = read("--stores", "2G")
+                (after, staged_after), took = stored(), time.monotonic() - began
+                if figures["failed_ops"] or staged_after > staged:
+                    raise SystemExit("reads failed or came from the disk: they were no RAM hits")
+                busy.append(figures["us"]["p99"])
+                rates.append([(after - before) / took, (written_to_disk() - on_disk) / took])
+            return {"idle_p99_us": idle, "busy_p99_us": busy, "ratio_p99": sorted(busy)[1] / sorted(idle)[1],
+                    "put_and_disk_bytes_a_second": rates}
+        finally:
+            run("down", "--dir", folder)
+
+
 def main():
     binary = pathlib.Path(sys.argv[1]) / "cistern"
     seconds = sys.argv[2] if len(sys.argv) > 2 else "4"
     if "staged" in sys.argv[3:]:
         print(json.dumps(measure_staged(binary, seconds)))
+        return
+    if "engine" in sys.argv[3:]:
+        print(json.dumps({"disk": measure_engine(binary, seconds, True), "control": measure_engine(binary, seconds, False)}))
         return
     disk = measure(binary, seconds, disk=True)
     control = measure(binary, seconds, disk=False, rate=disk["put_bytes_a_second"])

@@ -53,7 +53,7 @@ class ClientFixture : public ::testing::Test {
   }
   // Deterministic bytes of a part.
   std::vector<std::byte> BytesOf(const BlockKey& key, PartCoord coord) const {
-    std::vector<std::byte> bytes(kPartBytes);
+    std::vector<std::byte> bytes(part_bytes_);
     Random r(key.hash.Prefix64() ^ coord.Packed());
     for (size_t i = 0; i < bytes.size(); i += 8) {
       const uint64_t v = r.Next();
@@ -76,7 +76,7 @@ class ClientFixture : public ::testing::Test {
     }
   }
   CallSpec Spec(const std::vector<BlockKey>& keys, Nanos deadline = 0) {
-    return {.chain = {.layout = {}, .part_bytes = kPartBytes, .blocks = keys, .keep = {}},
+    return {.chain = {.layout = {}, .part_bytes = part_bytes_, .blocks = keys, .keep = {}},
             .coords = coords_,
             .deadline = deadline};
   }
@@ -91,7 +91,7 @@ class ClientFixture : public ::testing::Test {
   };
   Pages MakePages(uint32_t count) {
     Pages pages;
-    const size_t bytes = kPartBytes * coords_.size();
+    const size_t bytes = part_bytes_ * coords_.size();
     for (uint32_t i = 0; i < count; ++i) {
       pages.memory.emplace_back(bytes + 128, kCanary);
       // Two uneven segments: scatter is the normal case.
@@ -104,7 +104,7 @@ class ClientFixture : public ::testing::Test {
   bool Right(Pages& pages, size_t page, const BlockKey& key) const {
     for (size_t c = 0; c < coords_.size(); ++c) {
       const auto want = BytesOf(key, coords_[c]);
-      if (std::memcmp(pages.page(page) + c * kPartBytes, want.data(), kPartBytes) != 0) return false;
+      if (std::memcmp(pages.page(page) + c * part_bytes_, want.data(), part_bytes_) != 0) return false;
     }
     return true;
   }
@@ -205,6 +205,7 @@ class ClientFixture : public ::testing::Test {
     return 0;
   }
 
+  uint32_t part_bytes_ = kPartBytes;
   const uint64_t seed_ = 20240607;
   Random random_;
   SimClock clock_;
