@@ -1,12 +1,17 @@
-// What CisternPolicy learns with: ghosts, watches, the model.
+// What policies learn with: ghosts, watches, the model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <deque>
+#include <utility>
 #include <vector>
 
+#include "core/eviction/ghost_queue.h"
 #include "core/eviction/ghost_table.h"
 #include "core/eviction/reuse_model.h"
 #include "core/eviction/watch_list.h"
+#include "core/random.h"
 
 namespace cistern {
 namespace {
@@ -39,6 +44,45 @@ TEST(GhostTable, KeepsItsBound) {
   uint64_t found = 0;
   for (uint64_t key = 0; key < 100'000; ++key) found += ghosts.Take(key);
   EXPECT_EQ(found, live);
+}
+
+TEST(GhostQueue, ForgetsTheOldestOfAll) {
+  GhostQueue ghosts(3);
+  for (uint32_t key = 1; key <= 3; ++key) EXPECT_EQ(ghosts.Push(key, key * 10), 0u);
+  EXPECT_EQ(ghosts.Push(4, 40), 10u);
+  EXPECT_FALSE(ghosts.Has(1));
+  EXPECT_TRUE(ghosts.Has(2));
+  EXPECT_EQ(ghosts.Take(2), 20u);
+  EXPECT_EQ(ghosts.Take(2), 0u);
+  EXPECT_EQ(ghosts.Push(5, 50), 0u);  // 2's place, which was next.
+  EXPECT_EQ(ghosts.Push(6, 60), 30u);
+}
+
+// Against a list of what was pushed last.
+TEST(GhostQueue, KnowsWhatWasPushedLastAndNotTakenSince) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const auto capacity = static_cast<uint32_t>(1 + random.Below(60));
+    GhostQueue ghosts(capacity);
+    std::deque<std::pair<uint64_t, uint32_t>> model;  // Oldest first; value 0: taken.
+    for (uint32_t step = 1; step < 5000; ++step) {
+      const uint64_t key = random.Below(100);
+      const auto known = std::find_if(model.begin(), model.end(),
+                                      [key](const auto& m) { return m.first == key && m.second != 0; });
+      ASSERT_EQ(ghosts.Has(key), known != model.end());
+      if (known != model.end()) {
+        ASSERT_EQ(ghosts.Take(key), known->second);
+        known->second = 0;
+      } else if (random.Chance(.7)) {
+        uint32_t pushed_out = 0;
+        if (model.size() == capacity) pushed_out = model.front().second, model.pop_front();
+        ASSERT_EQ(ghosts.Push(key, step), pushed_out);
+        model.emplace_back(key, step);
+      }
+    }
+    EXPECT_LE(ghosts.memory_bytes(), uint64_t{capacity} * 16);
+  }
 }
 
 TEST(ReuseModel, HasBinsThatGrowByTheSquareRootOfTwo) {
