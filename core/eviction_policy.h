@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -67,7 +68,9 @@ class EvictionPolicy {
 };
 inline constexpr int kVictimScanMax = 4096;
 
-// The policies that nodes can run: "cistern" and "lru"; InvalidArgument names those there are.
+// The policies that nodes can run.
+inline constexpr std::array<const char*, 3> kNodePolicies = {"slru", "lru", "cistern"};
+// One of kNodePolicies; InvalidArgument names them.
 absl::StatusOr<std::unique_ptr<EvictionPolicy>> MakeEvictionPolicy(std::string_view name,
                                                                    uint32_t capacity_entries);
 

@@ -165,7 +165,7 @@ void AddSim(CLI::App& app, CliOptions& out) {
   all->fallthrough();
   CLI::App* sim = all->add_subcommand("eviction", "Hit ratios by policy and size");
   sim->add_option("FILE", out.sim.file, "Trace: JSON lines, plain or .zst")->required();
-  AddList(sim, "--policy", "Policies (default: all)", "for example lru,cistern",
+  AddList(sim, "--policy", "Policies (default: all)", "for example lru,slru",
           [&out](std::string_view piece, bool first) {
             if (first) out.sim.policies.clear();
             out.sim.policies.emplace_back(piece);
@@ -194,7 +194,7 @@ void AddSim(CLI::App& app, CliOptions& out) {
       ->check(CLI::IsMember({"plain", "node"}))
       ->capture_default_str();
   sim->add_option("--nodes", out.sim.nodes,
-                  "Split the pool over so many nodes, as the cluster places runs (policies lru and cistern)")
+                  "Split the pool over so many nodes, as the cluster places runs (policies of nodes only)")
       ->check(CLI::Range(1u, static_cast<uint32_t>(kNodesMax)))
       ->capture_default_str();
   sim->add_option("--plot", out.sim.plot, "Draw hit ratio against size into this SVG file")

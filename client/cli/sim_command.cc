@@ -46,8 +46,9 @@ absl::Status AddRows(const ReplayTrace& trace, const SimOptions& sim, Json& out,
                      std::vector<PlotSeries>& plot) {
   std::vector<std::string> policies = sim.policies;
   if (policies.empty())
-    policies = sim.flow == "node" || sim.nodes > 1 ? std::vector<std::string>{"lru", "cistern"}
-                                                   : SimulatedPolicies();
+    policies = sim.flow == "node" || sim.nodes > 1
+                   ? std::vector<std::string>(kNodePolicies.begin(), kNodePolicies.end())
+                   : SimulatedPolicies();
   std::vector<std::vector<std::string>> table = {{"policy"}};
   for (const double share : sim.sizes) table[0].push_back(Percent(share));
   out["rows"] = Json::array();

@@ -18,7 +18,8 @@ int main(int argc, char** argv) {
   }
   const std::vector<std::string> named(argv + 2, argv + argc);
   const std::vector<std::string> policies =
-      named.empty() ? std::vector<std::string>{"lru", "cistern"} : named;
+      named.empty() ? std::vector<std::string>(cistern::kNodePolicies.begin(), cistern::kNodePolicies.end())
+                    : named;
   std::printf("%-12s %8s %8s %8s %8s %8s %8s   ns/block stranding\n", "policy", "1%", "2%", "5%", "10%",
               "20%", "50%");
   for (const std::string& policy : policies) {

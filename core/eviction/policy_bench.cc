@@ -45,7 +45,7 @@ struct FullPool {
   PolicyTick tick = 0;
 };
 
-const char* NameOf(int64_t policy) { return policy == 0 ? "lru" : "cistern"; }
+std::string NameOf(int64_t policy) { return kNodePolicies[static_cast<size_t>(policy)]; }
 
 void Hit(benchmark::State& state) {
   FullPool pool(NameOf(state.range(0)), static_cast<uint32_t>(state.range(1)));
@@ -78,9 +78,9 @@ void Put(benchmark::State& state) {
       static_cast<double>(pool.policy->memory_bytes()) / static_cast<double>(state.range(1));
 }
 
-// 0: lru, 1: cistern.
-BENCHMARK(Hit)->ArgsProduct({{0, 1}, {100'000, 1'000'000, 10'000'000}});
-BENCHMARK(Put)->ArgsProduct({{0, 1}, {100'000, 1'000'000, 10'000'000}});
+// By their place in kNodePolicies.
+BENCHMARK(Hit)->ArgsProduct({{0, 1, 2}, {100'000, 1'000'000, 10'000'000}});
+BENCHMARK(Put)->ArgsProduct({{0, 1, 2}, {100'000, 1'000'000, 10'000'000}});
 
 // What learning does between requests, once in 16 to 256 of them.
 void ModelUpdate(benchmark::State& state) {

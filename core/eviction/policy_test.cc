@@ -56,7 +56,7 @@ TEST(LruPolicy, LooksAtNoMoreThanItsBound) {
 
 // What every policy of a node owes its caller, whatever it prefers.
 class AnyPolicy : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(All, AnyPolicy, ::testing::Values("lru", "cistern"),
+INSTANTIATE_TEST_SUITE_P(All, AnyPolicy, ::testing::Values("slru", "lru", "cistern"),
                          [](const auto& made) { return std::string(made.param); });
 
 TEST_P(AnyPolicy, DropsAChainFromItsEnd) {

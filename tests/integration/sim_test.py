@@ -22,7 +22,7 @@ class Sim(Case):
         done = run("sim", "eviction", self.trace(), "--size", "5%,0.5", "--ttl", "30s,5m", "--plot", plot, "--json")
         self.assertEqual(done.returncode, 0, done)
         told = json.loads(done.stdout)
-        names = ["lru", "fifo", "s3fifo", "lfu", "gdsf", "second-sighting", "lru2", "cistern", "optimum"]
+        names = ["lru", "slru", "fifo", "s3fifo", "lfu", "gdsf", "second-sighting", "lru2", "cistern", "optimum"]
         self.assertEqual([(r["policy"], r["size_fraction"]) for r in told["rows"]], [(n, s) for n in names for s in (.05, .5)])
         ratio = {(r["policy"], r["size_fraction"]): r["hit_ratio"] for r in told["rows"]}
         for (name, size), value in ratio.items():

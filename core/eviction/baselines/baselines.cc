@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -52,13 +53,13 @@ std::vector<uint64_t> NextUses(const ReplayTrace& trace) {
 
 const std::vector<std::string>& SimulatedPolicies() {
   static const std::vector<std::string> names = {
-      "lru", "fifo", "s3fifo", "lfu", "gdsf", "second-sighting", "lru2", "cistern", "optimum"};
+      "lru", "slru", "fifo", "s3fifo", "lfu", "gdsf", "second-sighting", "lru2", "cistern", "optimum"};
   return names;
 }
 
 absl::StatusOr<ReplayScore> SimulatePolicy(std::string_view policy, const ReplayTrace& trace,
                                            uint32_t capacity) {
-  if (policy == "lru" || policy == "cistern") return ReplayPolicy(policy, trace, capacity);
+  if (absl::c_linear_search(kNodePolicies, policy)) return ReplayPolicy(policy, trace, capacity);
   if (policy == "optimum") return ReplayOptimum(trace, capacity);
   for (const auto& [name, make] : kBaselines) {
     if (name == policy) return ReplayCache(*make(capacity, trace.unique), trace);
