@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/clock.h"
+#include "core/eviction_policy.h"
 #include "core/ids.h"
 #include "core/ticket.h"
 
@@ -24,10 +25,10 @@ struct NodeOptions {
   // "auto" and "map" listen on TCP and unix, "socket" and "ucx" on TCP alone; with `fabric` each also there.
   std::string transport = "auto";
   std::string fabric;  // HOST:PORT of shard 0 on the fabric; empty: no fabric, nothing listens there.
-  std::string fabric_transports;        // UCX's transports; empty: all but shared memory and UD.
-  std::string fabric_devices;           // UCX's devices; empty: all.
-  bool require_rdma = false;            // Do not start without an RDMA device.
-  std::string policy = "lru";           // Eviction policy.
+  std::string fabric_transports;  // UCX's transports; empty: all but shared memory and UD.
+  std::string fabric_devices;     // UCX's devices; empty: all.
+  bool require_rdma = false;      // Do not start without an RDMA device.
+  std::string policy = kEvictionPolicyDefault;
   uint64_t nvme_bytes = 0;              // Disk logs in data_dir, all shards together; 0: none.
   bool write_through = true;            // Else parts are written when RAM has no more room for them.
   uint64_t nvme_daily_write_bytes = 0;  // What may be written to the device a day; 0: no limit.
@@ -45,7 +46,7 @@ struct NodeShardOptions {
   uint32_t shard = 0;
   uint32_t shards = 1;
   uint64_t ram_bytes = uint64_t{64} << 20;  // Of this shard; at least one slab (4 MiB).
-  std::string policy = "lru";
+  std::string policy = kEvictionPolicyDefault;
   ClusterKey cluster_key;
   // Known once the node is registered; until then every HELLO is refused as Unavailable. See SetIdentity.
   std::optional<ClusterId> cluster;

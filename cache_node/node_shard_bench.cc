@@ -81,7 +81,7 @@ void PutWithEviction(benchmark::State& state) {
   NodeCounters counters;
   const uint64_t ram = 256u << 20;
   auto region = MemoryRegion::Create("bench", SlabPool::RegionBytes(ram), true);
-  RamTier tier(*region, ram, "lru", random, counters);
+  RamTier tier(*region, ram, kEvictionPolicyDefault, random, counters);
   PartKey key;
   const LayoutId layout = LayoutNamed(1);
   for (auto _ : state) {

@@ -36,7 +36,7 @@ class Evicting : public ::testing::TestWithParam<const char*> {
   ShardWorld w;
   PeerId peer;
 };
-INSTANTIATE_TEST_SUITE_P(All, Evicting, ::testing::Values("lru", "cistern"),
+INSTANTIATE_TEST_SUITE_P(All, Evicting, ::testing::Values("slru", "lru", "cistern"),
                          [](const auto& made) { return std::string(made.param); });
 
 TEST_P(Evicting, KeepsNothingThatCannotBeReached) {

@@ -98,7 +98,7 @@ TEST(PartMemory, F21_APartInRamAndOnDiskTakesAtMost150Bytes) {
   if (Allocated() == 0) GTEST_SKIP() << "this malloc counts nothing (a sanitizer's)";
   const double disk = DiskCost(), hbm = HbmCost();
   std::printf("%-10s %8s %8s %8s %8s %8s\n", "policy", "ram", "disk", "both", "hbm", "all");
-  for (const auto& [policy, times] : {std::pair{"lru", 1u}, {"cistern", 2u}}) {
+  for (const auto& [policy, times] : {std::pair{"lru", 1u}, {"slru", 2u}, {"cistern", 2u}}) {
     const double ram = RamCost(policy, times);
     if (ram == 0 || hbm == 0) GTEST_SKIP() << "too little memory for an arena of 4 GiB";
     std::printf("%-10s %8.1f %8.1f %8.1f %8.1f %8.1f\n", policy, ram, disk, ram + disk, hbm,

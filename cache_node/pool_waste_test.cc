@@ -51,7 +51,7 @@ TEST(PoolWaste, TwoModelsInOneNode) {
   ASSERT_TRUE(region.ok());
   Random random(20261130);
   NodeCounters counters;
-  RamTier tier(*region, kRam, "lru", random, counters);
+  RamTier tier(*region, kRam, kEvictionPolicyDefault, random, counters);
   const uint32_t v4[] = {1288048, 1288048, 1288048, 1288048, 2299208, 2225040, 2150400};
   constexpr uint32_t kLlama = 2621440;
   Waste worst;

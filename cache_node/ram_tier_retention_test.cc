@@ -13,7 +13,7 @@ constexpr uint64_t kMiB = 1u << 20;
 constexpr uint32_t kSmall = kSlotStrideMin;
 
 struct World {
-  explicit World(uint64_t ram, const char* policy = "lru") : random(4) {
+  explicit World(uint64_t ram, const char* policy = kEvictionPolicyDefault) : random(4) {
     auto made = MemoryRegion::Create("retention-test", SlabPool::RegionBytes(ram), true);
     EXPECT_TRUE(made.ok());
     region = std::make_unique<MemoryRegion>(*std::move(made));
@@ -55,6 +55,7 @@ void PinnedPartsHideNothing(const char* policy) {
     ASSERT_EQ(w.Put(w.Key(), kSmall), PartResult::kOk) << policy << " " << i;
   for (const PartKey& key : pinned) ASSERT_TRUE(w.Has(key));
 }
+TEST(RamTierRetention, PinnedPartsHideNothingFromSlru) { PinnedPartsHideNothing("slru"); }
 TEST(RamTierRetention, PinnedPartsHideNothingFromLru) { PinnedPartsHideNothing("lru"); }
 TEST(RamTierRetention, PinnedPartsHideNothingFromCistern) { PinnedPartsHideNothing("cistern"); }
 

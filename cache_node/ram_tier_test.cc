@@ -4,13 +4,15 @@
 
 #include <vector>
 
+#include "core/eviction/slru_policy.h"
+
 namespace cistern {
 namespace {
 
 constexpr uint64_t kMiB = 1u << 20;
 
 struct World {
-  explicit World(uint64_t ram, const char* policy = "lru") : random(4) {
+  explicit World(uint64_t ram, const char* policy = kEvictionPolicyDefault) : random(4) {
     auto made = MemoryRegion::Create("ram-test", SlabPool::RegionBytes(ram), true);
     EXPECT_TRUE(made.ok());
     region = std::make_unique<MemoryRegion>(*std::move(made));
@@ -195,33 +197,36 @@ TEST(RamTier, F21_TinyPutsCannotGrowMetadataBeyondTheSlots) {
   EXPECT_EQ(w.tier->parts(), 16 * kMiB / 4096);
   for (int i = 0; i < 50'000; ++i) ASSERT_EQ(w.Put(w.Key(), 64), PartResult::kOk);
   EXPECT_EQ(w.tier->metadata_bytes(), full);
-  EXPECT_LE(full, w.tier->parts() * 104);
+  // With the ghosts that a policy has however small its pool is.
+  EXPECT_LE(full, w.tier->parts() * 108 + SlruPolicy::kGhostsMin * 16 + kUsesMax * 24);
 }
 
-TEST(RamTier, F21_APartCostsAtMost105BytesOfMetadata) {
+TEST(RamTier, F21_APartCostsAtMost110BytesOfMetadata) {
   World w(512 * kMiB);
   uint64_t worst = 0;
   for (uint64_t i = 1; i <= 512 * kMiB / 4096; ++i) {
     w.Put(w.Key(), 4096);
     if (i >= 100'000 && i % 1000 == 0) worst = std::max(worst, w.tier->metadata_bytes() / w.tier->parts());
   }
-  EXPECT_LE(worst, 105u);
+  EXPECT_LE(worst, 110u);
   // Records, trailers, cells and links of the policy, all of them.
   EXPECT_GE(worst, sizeof(SlotRecord) + sizeof(SlotTrailer) + sizeof(uint64_t));
 }
 
-// With the policy that keeps most, its ghosts and all that it learns with.
+// With the policies that keep ghosts, all of them there, and what they learn with.
 TEST(RamTier, F21_APartCostsAtMost135BytesWithEviction) {
-  World w(512 * kMiB, "cistern");
-  constexpr uint64_t kParts = 512 * kMiB / 4096;
-  uint64_t worst = 0;
-  for (uint64_t i = 1; i <= 4 * kParts; ++i) {
-    w.tick += 4;
-    ASSERT_EQ(w.Put(w.Key(), 4096), PartResult::kOk);
-    if (i >= 100'000 && i % 1000 == 0) worst = std::max(worst, w.tier->metadata_bytes() / w.tier->parts());
+  for (const char* policy : {"slru", "cistern"}) {
+    World w(512 * kMiB, policy);
+    constexpr uint64_t kParts = 512 * kMiB / 4096;
+    uint64_t worst = 0;
+    for (uint64_t i = 1; i <= 4 * kParts; ++i) {
+      w.tick += 4;
+      ASSERT_EQ(w.Put(w.Key(), 4096), PartResult::kOk);
+      if (i >= 100'000 && i % 1000 == 0) worst = std::max(worst, w.tier->metadata_bytes() / w.tier->parts());
+    }
+    EXPECT_EQ(w.tier->parts(), kParts);
+    EXPECT_LE(worst, 135u) << policy;
   }
-  EXPECT_EQ(w.tier->parts(), kParts);
-  EXPECT_LE(worst, 135u);
 }
 
 TEST(RamTier, F36_RefusesTooLargeUpFront) {

@@ -26,7 +26,8 @@ class ShardWorld {
  public:
   static constexpr uint64_t kSeed = 20260;
 
-  explicit ShardWorld(uint64_t ram_bytes, uint32_t shards = 1, std::string policy = "lru") : random(kSeed) {
+  explicit ShardWorld(uint64_t ram_bytes, uint32_t shards = 1, std::string policy = kEvictionPolicyDefault)
+      : random(kSeed) {
     NodeShardOptions options;
     options.node_id = "node-1";
     options.shards = shards;

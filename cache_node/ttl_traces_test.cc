@@ -45,7 +45,7 @@ Shares Replay(const ReplayTrace& trace, const Retention& retention) {
   CISTERN_CHECK(region.ok());
   Random random(20261130);
   NodeCounters counters;
-  RamTier tier(*region, ram, "lru", random, counters);
+  RamTier tier(*region, ram, kEvictionPolicyDefault, random, counters);
   std::vector<BlockHash> hashes(trace.unique);
   for (uint32_t id = 0; id < trace.unique; ++id) hashes[id] = HashOf(id);
   std::vector<bool> seen(trace.unique);

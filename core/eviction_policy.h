@@ -70,6 +70,7 @@ inline constexpr int kVictimScanMax = 4096;
 
 // The policies that nodes can run.
 inline constexpr std::array<const char*, 3> kNodePolicies = {"slru", "lru", "cistern"};
+inline constexpr const char* kEvictionPolicyDefault = "slru";  // What they run unasked.
 // One of kNodePolicies; InvalidArgument names them.
 absl::StatusOr<std::unique_ptr<EvictionPolicy>> MakeEvictionPolicy(std::string_view name,
                                                                    uint32_t capacity_entries);
