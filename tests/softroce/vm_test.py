@@ -10,7 +10,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 PATIENCE_S = 60
-STARTER = "import vm; child = vm.spawn(['cat'], stdin=0, stdout=1); print('up', flush=True); child.wait()"
+STARTER = "import os, vm; child = vm.spawn(['cat'], stdin=0, stdout=1); os.write(1, b'up\\n'); child.wait()"
 
 
 class Spawn(unittest.TestCase):
