@@ -325,6 +325,7 @@ bool ClientCore::Poll() {
   const Nanos now = impl.clock_.Now();
   did |= impl.peers_.Service(now);
   did |= impl.Pump();
+  did |= impl.ServePuts() && impl.Pump();
   did |= impl.Timers(now);
   did |= impl.RunCallbacks();
   return did;
@@ -333,7 +334,7 @@ bool ClientCore::Poll() {
 Nanos ClientCore::NextWake() const {
   const Impl& impl = *impl_;
   if (!impl.completed_.empty() || !impl.refused_.empty() || !impl.again_.empty() || !impl.dirty_.empty() ||
-      impl.peers_.HasNews()) {
+      !impl.put_queue_.empty() || impl.peers_.HasNews()) {
     return 0;
   }
   return std::min({impl.next_timer_, impl.peers_.NextWake(), impl.flush_at_});

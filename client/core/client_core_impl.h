@@ -149,6 +149,7 @@ struct ClientCore::Impl final : public TransportHandler {
   void AdvanceStore(Operation& op);
   void ApplyOffer(Operation& op, Ask& ask);
   static uint32_t FrameParts(const Operation& op, const Ask& ask, uint64_t bytes_max);
+  bool ServePuts();
   bool SendPuts(Operation& op, uint32_t index);
   bool FillInline(Operation& op, const PutFrame& frame);
   bool FillFromWindow(Operation& op, PutFrame& frame, int32_t& chunk);
@@ -188,6 +189,7 @@ struct ClientCore::Impl final : public TransportHandler {
   std::vector<Operation*> active_;
   std::vector<Operation*> dirty_;
   std::vector<Operation*> again_;           // Had more to do than one Poll's share.
+  std::vector<Operation*> put_queue_;       // Stores with parts to send, the next to have a share first.
   uint64_t put_budget_ = kPutBytesPerPoll;  // What is left of this Poll's.
   std::vector<Operation*> completed_;
   std::vector<Operation*> delivering_;

@@ -1,82 +1,14 @@
-#include <gmock/gmock.h>
-
-#include <algorithm>
-#include <optional>
-
-#include "client/core/client_core_impl.h"
-#include "client/core/testing/client_fixture.h"
+#include "client/core/testing/store_fixture.h"
 
 namespace cistern {
 namespace {
 
 using ::testing::Each;
 
-enum class Path { kInline, kStaged, kWindow };
-
-class ClientStore : public ClientFixture, public ::testing::WithParamInterface<Path> {
- protected:
-  ClientStore() {
-    auto window = PutWindow::Create(size_t{16} << 20);
-    EXPECT_TRUE(window.ok()) << window.status();
-    window_.emplace(*std::move(window));
-    options_.window = &*window_;
-  }
-  ~ClientStore() override { core_.reset(); }
-  void AddNodes(int count) {
-    for (int i = 1; i <= count; ++i) {
-      AddNode("node-" + std::to_string(i));
-      nodes_.back()->one_sided = GetParam() != Path::kInline;
-    }
-  }
-  struct Source {
-    std::vector<std::vector<std::byte>> memory;
-    std::vector<ConstSegment> segments;
-    std::vector<uint32_t> ends;
-    ConstPageView view() const { return {segments, ends}; }
-  };
-  Source MakeSource(const std::vector<BlockKey>& keys, uint32_t first, uint32_t count) {
-    Source source;
-    const size_t bytes = part_bytes_ * coords_.size();
-    for (uint32_t i = 0; i < count; ++i) {
-      source.memory.emplace_back(bytes);
-      std::byte* at = source.memory.back().data();
-      if (GetParam() == Path::kWindow) {
-        at = static_cast<std::byte*>(window_->Allocate(bytes));
-        EXPECT_NE(at, nullptr);
-      }
-      for (size_t c = 0; c < coords_.size(); ++c) {
-        const auto want = BytesOf(keys[first + i], coords_[c]);
-        std::copy(want.begin(), want.end(), at + c * part_bytes_);
-      }
-      if (GetParam() == Path::kWindow) {
-        source.segments.push_back({at, bytes});
-      } else {
-        source.segments.push_back({at, 777});
-        source.segments.push_back({at + 777, bytes - 777});
-      }
-      source.ends.push_back(static_cast<uint32_t>(source.segments.size()));
-    }
-    return source;
-  }
-  StoreResult Store(const std::vector<BlockKey>& keys, uint32_t first, const Source& source,
-                    Nanos deadline = 0) {
-    StoreResult result;
-    core_->Store(Spec(keys, deadline), first, source.view(), result.Take());
-    EXPECT_TRUE(RunUntil(result.done));
-    return result;
-  }
-  uint64_t PutBytes() const {
-    return Counter("client_window_put_bytes_total") + Counter("client_staged_put_bytes_total") +
-           Counter("client_inline_put_bytes_total");
-  }
-  std::optional<PutWindow> window_;
-};
-INSTANTIATE_TEST_SUITE_P(Paths, ClientStore, ::testing::Values(Path::kInline, Path::kStaged, Path::kWindow),
-                         [](const auto& path) {
-                           return path.param == Path::kInline   ? "Inline"
-                                  : path.param == Path::kStaged ? "Staged"
-                                                                : "Window";
-                         });
+class ClientStore : public StoreFixture {};
+INSTANTIATE_TEST_SUITE_P(Paths, ClientStore,
+                         ::testing::Values(StorePath::kInline, StorePath::kStaged, StorePath::kWindow),
+                         StorePathName);
 
 TEST_P(ClientStore, WhatIsStoredComesBackAndASecondStoreFindsIt) {
   AddNodes(3);
@@ -95,9 +27,9 @@ TEST_P(ClientStore, WhatIsStoredComesBackAndASecondStoreFindsIt) {
   EXPECT_THAT(Fetch(keys, pages).pages, Each(PartResult::kOk));
   for (uint32_t i = 0; i < 50; ++i) EXPECT_TRUE(Right(pages, i, keys[i])) << i;
   const uint64_t bytes = 50u * 2 * kPartBytes;
-  EXPECT_EQ(Counter("client_window_put_bytes_total"), GetParam() == Path::kWindow ? bytes : 0);
-  EXPECT_EQ(Counter("client_staged_put_bytes_total"), GetParam() == Path::kStaged ? bytes : 0);
-  EXPECT_EQ(Counter("client_inline_put_bytes_total"), GetParam() == Path::kInline ? bytes : 0);
+  EXPECT_EQ(Counter("client_window_put_bytes_total"), GetParam() == StorePath::kWindow ? bytes : 0);
+  EXPECT_EQ(Counter("client_staged_put_bytes_total"), GetParam() == StorePath::kStaged ? bytes : 0);
+  EXPECT_EQ(Counter("client_inline_put_bytes_total"), GetParam() == StorePath::kInline ? bytes : 0);
   EXPECT_EQ(window_->free_chunks(), kStagingChunks);
 }
 
@@ -115,60 +47,9 @@ TEST_P(ClientStore, MoreThanTheStagingChunksHoldIsPipelined) {
   Start();
   const uint32_t blocks = (24u << 20) / (2 * kPartBytes);
   const auto keys = MakeKeys(blocks);
-  if (GetParam() == Path::kWindow) GTEST_SKIP() << "the buffers of this test's window end before";
   EXPECT_THAT(Store(keys, 0, MakeSource(keys, 0, blocks)).pages, Each(PartResult::kOk));
   EXPECT_EQ(Lookup(keys).blocks, blocks);
   EXPECT_EQ(window_->free_chunks(), kStagingChunks);
-}
-
-// Loads wait for the Poll under way.
-TEST_P(ClientStore, NoPollChecksumsMoreThanItsShare) {
-  AddNodes(1);
-  Start();
-  for (const uint32_t bytes : {uint32_t{kPutBytesPerPoll * 5 / 2}, kPartBytes}) {
-    part_bytes_ = bytes;
-    const uint32_t blocks = (6u << 20) / (2 * bytes);
-    const auto keys = MakeKeys(blocks);
-    const Source source = MakeSource(keys, 0, blocks);
-    StoreResult result;
-    core_->Store(Spec(keys), 0, source.view(), result.Take());
-    uint64_t before = PutBytes();
-    int polls = 0;
-    for (; !result.done && polls < 1000; ++polls) {
-      core_->Poll();
-      // A big part is counted with the last of its pieces, and each takes a share.
-      EXPECT_LE(PutBytes() - before, std::max<uint64_t>(bytes, kPutBytesPerPoll + kInlinePutBytes));
-      before = PutBytes();
-    }
-    EXPECT_GE(polls, static_cast<int>(uint64_t{blocks} * 2 * bytes / (kPutBytesPerPoll + kInlinePutBytes)));
-    if (bytes > kPutBytesPerPoll) {
-      EXPECT_GE(polls, static_cast<int>(blocks * 2 * 2));
-    }
-    ASSERT_THAT(result.pages, Each(PartResult::kOk));
-    Pages pages = MakePages(blocks);
-    EXPECT_THAT(Fetch(keys, pages).pages, Each(PartResult::kOk));
-    for (uint32_t i = 0; i < blocks; ++i) EXPECT_TRUE(Right(pages, i, keys[i])) << i;
-    EXPECT_EQ(window_->free_chunks(), kStagingChunks);
-  }
-}
-
-TEST_P(ClientStore, AStoreThatEndsWithinAPartGivesItsChunkBack) {
-  AddNodes(1);
-  Start();
-  part_bytes_ = kPutBytesPerPoll * 4;
-  const auto keys = MakeKeys(1);
-  const Source source = MakeSource(keys, 0, 1);
-  StoreResult result;
-  const OpId id = core_->Store(Spec(keys), 0, source.view(), result.Take());
-  for (int i = 0; i < 100 && window_->free_chunks() == kStagingChunks && PutBytes() == 0; ++i) core_->Poll();
-  core_->Cancel(id);
-  ASSERT_TRUE(RunUntil(result.done));
-  EXPECT_THAT(result.pages, Each(PartResult::kCancelled));
-  Settle();
-  EXPECT_EQ(window_->free_chunks(), kStagingChunks);
-  part_bytes_ = kPartBytes;
-  const auto others = MakeKeys(3);
-  EXPECT_THAT(Store(others, 0, MakeSource(others, 0, 3)).pages, Each(PartResult::kOk));
 }
 
 TEST_P(ClientStore, F11_EachRefusedPartIsItsPagesResult) {
@@ -220,7 +101,7 @@ TEST_P(ClientStore, DeadlineGivesTheMemoryBackAndOffersAreAborted) {
 }
 
 TEST_P(ClientStore, F23_PayloadThatWaitsInASocketIsFencedAtTheDeadline) {
-  if (GetParam() != Path::kInline) GTEST_SKIP() << "nothing of the caller's is borrowed";
+  if (GetParam() != StorePath::kInline) GTEST_SKIP() << "nothing of the caller's is borrowed";
   AddNodes(1);
   Start();
   const auto keys = MakeKeys(6);

@@ -55,19 +55,50 @@ void ClientCore::Impl::ApplyOffer(Operation& op, Ask& ask) {
 
 void ClientCore::Impl::AdvanceStore(Operation& op) {
   PumpAsks(op);
-  bool open = op.put_frames_open != 0, more = false;
+  bool open = op.put_frames_open != 0, wants = false;
   for (uint32_t i = 0; i < op.ask_count; ++i) {
-    if (op.asks[i].state == AskState::kAnswered) {
-      op.asks[i].state = AskState::kDone;
-      ApplyOffer(op, op.asks[i]);
+    Ask& ask = op.asks[i];
+    if (ask.state == AskState::kAnswered) {
+      ask.state = AskState::kDone;
+      ApplyOffer(op, ask);
     }
-    while (op.asks[i].puts_left != 0 && (put_budget_ != 0 || op.ending) && SendPuts(op, i)) {
-    }
-    more |= op.asks[i].puts_left != 0 && put_budget_ == 0;
-    open |= op.asks[i].state != AskState::kDone || op.asks[i].puts_left != 0;
+    if (op.ending && ask.puts_left != 0) DropPuts(op, ask, op.end_reason);
+    wants |= ask.puts_left != 0;
+    open |= ask.state != AskState::kDone || ask.puts_left != 0;
   }
-  if (more) again_.push_back(&op);
+  if (wants && !op.put_queued) {
+    put_queue_.push_back(&op);
+    op.put_queued = true;
+  }
   if (!open && op.put_frames_open == 0) FinishStore(op);
+}
+
+// Sends parts of stores, this Poll's share: the stores in turn, and each one's owners in turn. A store that
+// has to wait for replies or a chunk is queued again when they come.
+bool ClientCore::Impl::ServePuts() {
+  bool did = false;
+  for (size_t left = put_queue_.size(); left > 0 && put_budget_ != 0; --left) {
+    Operation& op = *put_queue_.front();
+    put_queue_.erase(put_queue_.begin());
+    op.put_queued = false;
+    if (op.completed || op.ending || op.kind != OpKind::kStore)
+      continue;  // It has ended; perhaps it is another one now.
+    did = true;
+    bool wants = false;
+    const uint32_t first = op.put_turn;
+    for (uint32_t k = 0; k < op.ask_count; ++k) {
+      const uint32_t i = (first + k) % op.ask_count;
+      while (op.asks[i].puts_left != 0 && put_budget_ != 0 && SendPuts(op, i)) op.put_turn = i + 1;
+      wants |= op.asks[i].puts_left != 0;
+    }
+    if (!wants) {
+      MarkDirty(op);  // Perhaps that was all.
+    } else if (put_budget_ == 0) {
+      put_queue_.push_back(&op);
+      op.put_queued = true;
+    }
+  }
+  return did;
 }
 
 // How many of an ask's deepest parts go into one frame: as many as fit, one at least. One that takes several
@@ -90,8 +121,8 @@ bool ClientCore::Impl::SendPuts(Operation& op, uint32_t index) {
   Ask& ask = op.asks[index];
   ClientPeer* peer = peers_.Get(ask.set.peer);
   if (peer != nullptr && (peer->serial != ask.set.serial || peer->id != ask.set.connection)) peer = nullptr;
-  if (op.ending || peer == nullptr || peer->state != PeerState::kUp) {
-    DropPuts(op, ask, op.ending ? op.end_reason : PartResult::kPeerGone);
+  if (peer == nullptr || peer->state != PeerState::kUp) {
+    DropPuts(op, ask, PartResult::kPeerGone);
     return true;
   }
   if (ask.put_bytes_open >= kPutBytesInFlightMax) return false;
@@ -108,7 +139,10 @@ bool ClientCore::Impl::SendPuts(Operation& op, uint32_t index) {
   Request* request =
       NewRequest(&op, FrameType::kPut, static_cast<uint32_t>(op.put_frames.size()), *peer, now);
   if (request == nullptr) {
-    if (chunk >= 0) options_.window->ReturnChunk(static_cast<uint32_t>(chunk));
+    if (chunk >= 0) {
+      options_.window->ReturnChunk(static_cast<uint32_t>(chunk));
+      WakeStores();
+    }
     DropPuts(op, ask, PartResult::kBusy);
     return true;
   }
@@ -286,8 +320,8 @@ void ClientCore::Impl::FinishStore(Operation& op) {
 
 // A chunk came back: stores that waited for one go on.
 void ClientCore::Impl::WakeStores() {
-  for (Operation* op : active_) {
-    if (op->kind == OpKind::kStore) MarkDirty(*op);
+  for (size_t i = active_.size(); i-- > 0;) {  // The oldest moves first: Pump takes the last.
+    if (active_[i]->kind == OpKind::kStore) MarkDirty(*active_[i]);
   }
 }
 

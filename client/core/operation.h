@@ -186,6 +186,8 @@ struct Operation {
   std::vector<PutPart> puts;
   std::vector<PutFrame> put_frames;
   uint32_t put_frames_open = 0;
+  uint32_t put_turn = 0;    // The ask whose parts are sent next.
+  bool put_queued = false;  // Kept by Reset: the queue still has it.
   uint64_t bytes = 0;
 
   // Admin.
@@ -301,7 +303,7 @@ inline void Operation::Reset() {
   stopped_by = PartResult::kOk;
   runs.clear();
   pieces.clear();
-  ask_count = round_first = asks_open = 0;
+  ask_count = round_first = asks_open = put_turn = 0;
   plan = nullptr;
   leader = nullptr;
   followers.clear();
