@@ -183,6 +183,34 @@ TEST_F(NodeShardDiskTurns, NoEvictionCopiesATail) {
   EXPECT_EQ(hits, kTails);
 }
 
+// Tails that newer ones replaced are not written ahead, and do not count as such: they are looked at all the
+// same, each time that another tenant's quota makes room.
+TEST_F(NodeShardDiskTurns, CleanAheadLooksAtABoundedNumber) {
+  disk_options.write_through = false;
+  StartWithDisk(512 * kMiB);
+  constexpr uint32_t kSmall = 4096, kTails = 2 * kCleanAheadLooksMax;
+  for (uint32_t i = 0; i < kTails; ++i) {
+    ChainRequest tail = world->Chain(world->Blocks(1), kSmall, {{2, 0, 0}});
+    tail.coord_bytes = {kSmall};
+    tail.tail_parts = 1;
+    ASSERT_EQ(Store(tail), 1u);
+    ram().SupersedeTail(tail.blocks[0].hash, 1);
+  }
+  Quota({.tenant = "small", .limits = {.quota_bytes = 4 * uint64_t{kSmall}}});
+  const PeerId other = ConnectAs("small");
+  // At most one look ahead follows an eviction.
+  uint64_t most = 0;
+  for (int i = 0; i < 20; ++i) {
+    const uint64_t looks = disk().counters().clean_ahead_looks, evicted = Counter("evicted_parts_total");
+    world->Store(other, world->Chain(world->Blocks(1), kSmall));
+    for (int turn = 0; turn < 3; ++turn) Turn();
+    const uint64_t looked = disk().counters().clean_ahead_looks - looks;
+    EXPECT_LE(looked, kCleanAheadLooksMax * (Counter("evicted_parts_total") - evicted)) << i;
+    most = std::max(most, looked);
+  }
+  EXPECT_EQ(most, kCleanAheadLooksMax);
+}
+
 // An endurance budget is for what has to go alone.
 TEST_F(NodeShardDiskTurns, AWriteBudgetIsNotSpentAhead) {
   disk_options.daily_write_bytes = uint64_t{1} << 40;

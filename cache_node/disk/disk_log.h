@@ -181,6 +181,8 @@ class DiskLog {
   // disk_log_recover.cc
   absl::Status ReadAllEnds();
   absl::Status ReadEnds(FileId file, const ExtentRow* row, uint64_t& life);
+  void FreeUnbegun(FileId file);
+  void FoundNothing(FileId file, const ExtentScan& scan);
   bool IsLost(FileId file, const ExtentRow* row, const FoundExtent& found);
   void OpenLog();
   bool RecoverStep();

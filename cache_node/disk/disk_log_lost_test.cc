@@ -148,12 +148,13 @@ UsedAgain UseAgain(LogWorld& world) {
   world.Settle();
   return used;
 }
-void TearHeader(MemoryFiles::File& file) {
+void TearPage(MemoryFiles::File& file, uint32_t number) {
   std::byte page[kPageBytes];
-  MemoryFiles::Get(file, 0, page, kPageBytes);
-  page[kPageBytes / 2] ^= std::byte{1};
-  MemoryFiles::Set(file, 0, page, kPageBytes);
+  MemoryFiles::Get(file, uint64_t{number} * kPageBytes, page, kPageBytes);
+  page[7] ^= std::byte{1};
+  MemoryFiles::Set(file, uint64_t{number} * kPageBytes, page, kPageBytes);
 }
+void TearHeader(MemoryFiles::File& file) { TearPage(file, 0); }
 
 // The power goes while a use begins: its header is torn, and records and trailer of the use before are there.
 TEST(DiskLogLost, AUseThatBeganWithATornHeaderIsNeitherLostNorTheOneBefore) {
@@ -192,6 +193,66 @@ TEST(DiskLogLost, AnOpenExtentWithABadHeaderKeepsItsRecords) {
   world.Settle();
   EXPECT_EQ(world.log->counters().lost_extents, 0u);
   for (const uint64_t i : there) EXPECT_EQ(world.Get(i, kPart), Found::kRight) << i;
+}
+
+// Nor is the first record needed: the manifest says whose records to look for. What cannot be read is told.
+TEST(DiskLogLost, AnOpenExtentWhoseFirstTwoPagesAreBadKeepsTheRest) {
+  for (const bool again : {false, true}) {
+    SCOPED_TRACE(again);
+    LogWorld world(kSeed, 4);
+    world.Open();
+    if (again) {
+      UseAgain(world);
+    } else {
+      PutAll(world, 0, 20);
+    }
+    const std::set<uint64_t> there = In(world, 0, 0, 2000);
+    ASSERT_GT(there.size(), 10u);
+    for (const uint64_t i : there) ASSERT_TRUE(world.log->Find(world.Block(i).hash, {})->durable);
+    world.Close();
+    TearHeader(world.files->files[0]);
+    TearPage(world.files->files[0], 1);
+    world.warnings.clear();
+    for (int start = 0; start < 3; ++start) {
+      world.Open();
+      world.Settle();
+      EXPECT_EQ(world.log->counters().lost_extents, 0u);
+      EXPECT_EQ(world.log->counters().corrupt_headers, start == 0 ? 2u : 0u) << start;
+      EXPECT_EQ(world.warnings.size(), 2u);
+      uint64_t right = 0;
+      for (const uint64_t i : there) right += world.Get(i, kPart) == Found::kRight;
+      EXPECT_EQ(right, there.size() - 1) << start;
+      world.Turns(200);  // Its header is written again, and it is sealed.
+    }
+  }
+}
+
+// Nothing of its first use can be read: it is free, and not without a word.
+TEST(DiskLogLost, AnOpenExtentOfWhichNothingCanBeReadIsTold) {
+  for (const bool blank : {false, true}) {
+    SCOPED_TRACE(blank);
+    LogWorld world(kSeed, 4);
+    world.Open();
+    PutAll(world, 0, 1);
+    world.Close();
+    if (blank) {
+      world.files->files[0].pieces.clear();  // As a power cut leaves what was never synced.
+    } else {
+      TearHeader(world.files->files[0]);
+      TearPage(world.files->files[0], 1);
+    }
+    world.Open();
+    world.Settle();
+    EXPECT_EQ(world.log->counters().lost_extents, 0u);
+    EXPECT_EQ(world.log->counters().corrupt_headers, blank ? 0u : 1u);
+    EXPECT_THAT(world.warnings, SizeIs(blank ? 0 : 1));
+    world.Turns(100);
+    EXPECT_EQ(world.log->table().all().at(0).state, ExtentState::kFree);
+    PutAll(world, 100, 700);  // Its place is used again.
+    EXPECT_EQ(world.Get(699, kPart), Found::kRight);
+    StopInGoodOrder(world);
+    ExpectLost(world, 0, "", {});
+  }
 }
 
 // The manifest is told behind the extents: whatever it has missed, nothing is taken for lost.

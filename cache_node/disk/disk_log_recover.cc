@@ -63,22 +63,30 @@ absl::Status DiskLog::ReadEnds(FileId file, const ExtentRow* row, uint64_t& life
   }
   TakeLife(scan.use().life, life);
   const FoundExtent found = FoundIn(scan);
-  if (row != nullptr && IsStale(*row, found)) {
-    Say(false, absl::StrCat("nvme extent ", file, ": its use was cut short at its header; it is free"));
-    extent.state = ExtentState::kLeaving;  // Nobody's until its header says so.
+  const std::optional<ExtentUse> begun = row == nullptr ? std::nullopt : UseToLookFor(*row, found);
+  if (!begun.has_value() && row != nullptr && IsStale(*row, found)) {
     extent.use = {.life = row->life, .nonce = row->nonce.value_or(0)};
-    repair_queue_.push_back(file);
+    FreeUnbegun(file);
     return absl::OkStatus();
   }
-  extent.lost = IsLost(file, row, found);
+  extent.lost = !begun.has_value() && IsLost(file, row, found);
   if (extent.lost) return absl::OkStatus();  // Nothing of it is indexed, and it is free.
-  extent.use = scan.use();
-  if (scan.free() || !scan.known())
+  extent.use = begun.value_or(scan.use());
+  if (scan.free() || (!scan.known() && !begun.has_value()))
     return absl::OkStatus();  // Nothing was ever written to it, or nothing can be told of it.
   extent.state = ExtentState::kSealed;
   extent.scanned = false;
   scan_queue_.push_back(file);
   return absl::OkStatus();
+}
+
+// Not one record of its use is there.
+void DiskLog::FreeUnbegun(FileId file) {
+  Say(false, absl::StrCat("nvme extent ", file, ": its use was cut short at its header; it is free"));
+  Extent& extent = *table_.Find(file);
+  extent.state = ExtentState::kLeaving;  // Nobody's until its header says so.
+  extent.scanned = true;
+  repair_queue_.push_back(file);
 }
 
 absl::Status DiskLog::ReadAllEnds() {
@@ -173,6 +181,7 @@ bool DiskLog::RecoverStep() {
     if (!scan.ok()) return give_up(scan.status());
     scan_ = std::make_unique<ExtentScan>(*std::move(scan));
     absl::Status read = scan_->ReadEnds();
+    if (const ExtentUse use = UseOf(file); read.ok() && scan_->use() != use) scan_->LookFor(use);
     if (read.ok() && scan_->sealed()) read = scan_->ReadEntries();
     if (!read.ok()) return give_up(read);
     if (!scan_->sealed()) return true;  // Record by record, from the next turn on.
@@ -181,7 +190,11 @@ bool DiskLog::RecoverStep() {
     if (!done.ok()) return give_up(done.status());
     if (!*done) return true;
   }
-  TakeScanned(file, *scan_);
+  if (scan_->looked_for() && scan_->records() == 0) {
+    FoundNothing(file, *scan_);
+  } else {
+    TakeScanned(file, *scan_);
+  }
   scan_.reset();
   scan_queue_.pop_back();
   if (scan_queue_.empty()) {
@@ -190,6 +203,18 @@ bool DiskLog::RecoverStep() {
                             " extents are indexed"));
   }
   return true;
+}
+
+// Not one record of the use that was begun there is whole. Over zeros, or over another use, a header that
+// does not read is what a power cut leaves; anything else is told.
+void DiskLog::FoundNothing(FileId file, const ExtentScan& scan) {
+  if ((!scan.blank() && !scan.used_before()) || scan.findings().size() > 1)
+    CountFindings(file, scan.findings());
+  if (!scan.blank()) return FreeUnbegun(file);
+  Extent& extent = *table_.Find(file);
+  extent.state = ExtentState::kFree;
+  extent.scanned = true;
+  Record(file, extent);
 }
 
 void DiskLog::TakeScanned(FileId file, ExtentScan& scan) {

@@ -258,8 +258,10 @@ void DiskTier::CleanAhead() {
   const uint64_t bytes_max = std::min<uint64_t>(kCleanAheadBytes, ram_->capacity_bytes() / 8);
   uint64_t bytes = 0;
   size_t parts = 0;
+  uint32_t looks = 0;
   std::vector<SlotId> together;
   ram_->NextToGo(size_class, [&](SlotId slot) {
+    ++counters_.clean_ahead_looks;
     const absl::Span<const SlotId> tail = ram_->TailSlots(HashOf(slot));
     together.clear();
     if (!tail.empty() && ram_->record(tail[0]).goes_first == 0) together.assign(tail.begin(), tail.end());
@@ -278,7 +280,7 @@ void DiskTier::CleanAhead() {
       waiting_.push_back({.slot = one});
       waiting_bytes_ += length;
     }
-    return fits;
+    return fits && ++looks < kCleanAheadLooksMax;
   });
 }
 

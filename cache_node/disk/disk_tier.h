@@ -28,6 +28,8 @@ static_assert(kReclaimBytesPerTurn < kDiskCopyBytesPerTurn);
 // it, at most an eighth of the RAM, and so many parts; or one tail, whatever its size.
 inline constexpr uint64_t kCleanAheadBytes = 8u << 20;
 inline constexpr uint32_t kCleanAheadParts = 64;
+// Looked at for it in one turn: tails that a newer one replaced are not written, and there may be any number.
+inline constexpr uint32_t kCleanAheadLooksMax = 1024;
 inline constexpr uint64_t kBacklogBytesMax = 64u << 20;  // Of parts that wait in RAM for room in the log.
 
 struct DiskTierOptions {
@@ -54,6 +56,7 @@ struct DiskTierCounters {
   uint64_t stage_reads = 0;         // Reads of the disk for them.
   uint64_t stage_failed_parts = 0;  // No room in RAM, or not readable.
   uint64_t collisions = 0;          // Equal hash, other fingerprint (F01).
+  uint64_t clean_ahead_looks = 0;
 };
 
 // The NVMe tier of one shard, beside its RamTier: what is published goes to the log (write-through) or what

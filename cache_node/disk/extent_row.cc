@@ -71,6 +71,13 @@ FoundExtent FoundIn(const ExtentScan& scan) {
           .use = scan.use()};
 }
 
+std::optional<ExtentUse> UseToLookFor(const ExtentRow& row, const FoundExtent& found) {
+  if (row.state != ExtentState::kOpen || !row.nonce.has_value()) return std::nullopt;
+  if (!found.there || found.foreign || found.header_good) return std::nullopt;
+  if (found.known && found.use.life >= row.life) return std::nullopt;
+  return ExtentUse{.life = row.life, .nonce = *row.nonce};
+}
+
 bool IsStale(const ExtentRow& row, const FoundExtent& found) {
   if (!found.known || found.foreign || found.header_good) return false;
   const uint64_t life = found.use.life;

@@ -41,6 +41,10 @@ struct FoundExtent {
 
 FoundExtent FoundIn(const ExtentScan& scan);
 
+// The use that the row says was begun there, where header and first record can be read of neither it nor a
+// later one: its records may lie behind them, and only a scan finds out. Empty where that is no question.
+std::optional<ExtentUse> UseToLookFor(const ExtentRow& row, const FoundExtent& found);
+
 // Whether a power cut tore the header with which another use began, and what else is there is of the use
 // before: its records were wanted no more. What a use has on disk for sure came after its header.
 bool IsStale(const ExtentRow& row, const FoundExtent& found);

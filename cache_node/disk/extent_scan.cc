@@ -49,6 +49,8 @@ absl::Status ExtentScan::ReadEnds() {
   }
   header_good_ = header.ok() && header->extent == extent_;
   foreign_ = header.ok() && header->extent != extent_;
+  blank_ = std::all_of(memory_.data(), memory_.data() + kPageBytes,
+                       [](std::byte one) { return one == std::byte{0}; });
   if (header_good_) {
     use_ = header->use;
     free_ = header->free;
@@ -73,6 +75,13 @@ absl::Status ExtentScan::ReadEnds() {
     Note("extent_header", 0, header.ok() ? "names another extent" : std::string(header.status().message()));
   }
   return absl::OkStatus();
+}
+
+void ExtentScan::LookFor(const ExtentUse& use) {
+  looked_for_ = true;
+  used_before_ = known();
+  use_ = use;
+  trailer_.reset();
 }
 
 absl::Status ExtentScan::ReadEntries() {

@@ -34,14 +34,19 @@ class ExtentScan {
 
   // Header and footer's trailer: what use this is, whether it is free or sealed.
   absl::Status ReadEnds();
+  // It is of that use, which neither header nor first record can tell: Step finds what there is of it.
+  void LookFor(const ExtentUse& use);
   // The footer's entries. On damage sealed() turns false: go on with Step.
   absl::Status ReadEntries();
   // Scans on, about kScanReadBytes; true once the whole extent was seen. After ReadEnds.
   absl::StatusOr<bool> Step();
 
   bool header_good() const { return header_good_; }
+  bool blank() const { return blank_; }      // Its first page is all zeros: it was never written.
   bool foreign() const { return foreign_; }  // Its header is good, and of another number.
   bool free() const { return free_; }
+  bool looked_for() const { return looked_for_; }
+  bool used_before() const { return used_before_; }  // Looked for where another use is known.
   bool sealed() const { return trailer_.has_value(); }
   bool known() const { return use_.has_value(); }  // Some page says which use this is.
   ExtentUse use() const { return use_.value_or(ExtentUse{}); }
@@ -68,8 +73,10 @@ class ExtentScan {
   DiskMemory memory_;  // Holds [begin_, end_) of the extent.
   uint32_t begin_ = 0, end_ = 0;
   bool header_good_ = false;
+  bool blank_ = false;
   bool foreign_ = false;
   bool free_ = false;
+  bool looked_for_ = false, used_before_ = false;
   std::optional<ExtentUse> use_;
   std::optional<FooterTrailer> trailer_;
   std::vector<FooterEntry> entries_;

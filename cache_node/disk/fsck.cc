@@ -107,6 +107,8 @@ class Checker {
   void CheckExtent(FileId file) {
     const absl::Status checked = [&]() -> absl::Status {
       CISTERN_ASSIGN_OR_RETURN(ExtentScan scan, EndsOf(file));
+      CISTERN_ASSIGN_OR_RETURN(const bool begun, LookBehindHeader(file, FoundIn(scan)));
+      if (begun) return absl::OkStatus();
       if (!IsWhatItsRowSays(file, FoundIn(scan)) || scan.free()) return absl::OkStatus();
       if (scan.sealed()) CISTERN_RETURN_IF_ERROR(scan.ReadEntries());
       if (scan.sealed()) {
@@ -116,12 +118,14 @@ class Checker {
           CISTERN_ASSIGN_OR_RETURN(done, scan.Step());
         }
       } else {
-        return CheckUnknown(file);
+        // A file that was made and never written is all zeros.
+        if (!scan.blank()) {
+          Problem("extent_header",
+                  absl::StrCat(NameOf(file), " at 0: neither header nor footer can be read"));
+        }
+        return absl::OkStatus();
       }
-      for (const ScanFinding& finding : scan.findings()) {
-        Problem(finding.kind.c_str(), absl::StrCat(NameOf(file), " at ", finding.offset, ": ", finding.what));
-      }
-      ++report_.extents;
+      TakeFindings(file, scan);
       if (const auto row = rows_.find(file); row != rows_.end() && !scan.sealed() &&
                                              row->second.state == ExtentState::kSealed &&
                                              row->second.life == scan.use().life) {
@@ -135,14 +139,28 @@ class Checker {
             absl::StrCat(NameOf(file), ": ", std::string(checked.message())));
   }
 
-  // A file that was made and never written is all zeros.
-  absl::Status CheckUnknown(FileId file) {
-    CISTERN_ASSIGN_OR_RETURN(const DiskMemory page, DiskMemory::Create(kPageBytes));
-    CISTERN_RETURN_IF_ERROR(disk_->ReadNow(file, 0, page.data(), kPageBytes));
-    if (!std::all_of(page.data(), page.data() + kPageBytes, [](std::byte b) { return b == std::byte{0}; })) {
-      Problem("extent_header", absl::StrCat(NameOf(file), " at 0: neither header nor footer can be read"));
+  void TakeFindings(FileId file, const ExtentScan& scan) {
+    for (const ScanFinding& finding : scan.findings()) {
+      Problem(finding.kind.c_str(), absl::StrCat(NameOf(file), " at ", finding.offset, ": ", finding.what));
     }
-    return absl::OkStatus();
+    ++report_.extents;
+  }
+
+  // Whether there are records of the use that its row says was begun, as a start looks for them.
+  absl::StatusOr<bool> LookBehindHeader(FileId file, const FoundExtent& found) {
+    const auto row = rows_.find(file);
+    if (row == rows_.end()) return false;
+    const std::optional<ExtentUse> begun = UseToLookFor(row->second, found);
+    if (!begun.has_value()) return false;
+    CISTERN_ASSIGN_OR_RETURN(ExtentScan scan, EndsOf(file));
+    scan.LookFor(*begun);
+    for (bool done = false; !done;) {
+      CISTERN_ASSIGN_OR_RETURN(done, scan.Step());
+    }
+    if (scan.records() == 0) return false;
+    TakeFindings(file, scan);
+    Take(file, scan);
+    return true;
   }
 
   // Every record the footer names, byte by byte.

@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -51,6 +52,9 @@ class FsckTest : public ::testing::Test {
     }
     while ((*log)->writer().ended() < parts || (*log)->recovering()) (*log)->Poll();
     if (stop) {
+      const auto leaving = [](const auto& one) { return one.second.state == ExtentState::kLeaving; };
+      const auto& extents = (*log)->table().all();
+      while (std::any_of(extents.begin(), extents.end(), leaving)) (*log)->Poll();
       (*log)->Stop();
       while (!(*log)->IsIdle()) (*log)->Poll();
     }
@@ -159,6 +163,21 @@ TEST_F(FsckTest, AHeaderThatWasTornAsAUseBeganIsOneProblemUntilAStart) {
   EXPECT_EQ(report->parts, 0u);
   Fill(1, true);
   EXPECT_TRUE(CheckDataFolder(path)->clean());
+}
+
+// What lies behind two pages that do not read is looked for, as by a start: the same problems, the same
+// parts.
+TEST_F(FsckTest, BehindABadHeaderAndFirstRecordIsTheRest) {
+  Fill(30, false);
+  ASSERT_EQ(FirstExtent().substr(0, 5), "open ");
+  Flip(100);
+  Flip(kPageBytes + 100);
+  const auto report = CheckDataFolder(path);
+  ASSERT_TRUE(report.ok());
+  ASSERT_EQ(report->problem_count, 2u);
+  EXPECT_EQ(report->problems[0].kind, "extent_header");
+  EXPECT_EQ(report->problems[1].kind, "record");
+  EXPECT_EQ(report->parts, 29u);
 }
 
 // Beside a node that has the folder: what it has sealed, and nothing of what it writes.
