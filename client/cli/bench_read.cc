@@ -3,6 +3,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/cli/bench.h"
@@ -41,21 +42,33 @@ class StoresBeside {
   ~StoresBeside() {
     while (under_way_) client_.Poll();  // Ends by the store's deadline.
   }
-  void Prepare() { stores_.Prepare(); }
   // Begins the next one where it is time for it and the one before has ended.
   void Pump() {
     if (under_way_ || !pace_.TakeTurn()) return;
-    const FreshStores::Next next = stores_.Take();
-    if (next.chain == nullptr) return;
+    FreshStores::Next next = stores_.Take();
+    if (next.chain == nullptr) {
+      stores_.Prepare();
+      next = stores_.Take();
+    }
+    if (next.chain == nullptr) {
+      failed_ = true;
+      return;
+    }
     under_way_ = true;
-    client_.Store(*next.chain, 0, next.pages, {}, [this](const StoreReport&) { under_way_ = false; });
+    client_.Store(*next.chain, 0, next.pages, {}, [this](const StoreReport& report) {
+      under_way_ = false;
+      failed_ = failed_ || !IsStored(report);
+    });
   }
+  // Whether one has failed since the last call: then the load was not what was asked for.
+  bool TakeFailed() { return std::exchange(failed_, false); }
 
  private:
   Client& client_;
   FreshStores stores_;
   BenchPace pace_;
   bool under_way_ = false;
+  bool failed_ = false;
 };
 
 // Lookup and read of a random chain of `batch` parts, into the next `batch` pages of more memory than any
@@ -73,9 +86,6 @@ class ReadOp final : public BenchOp {
     for (size_t i = 0; i < pages; ++i) pages_.emplace_back(memory + i * size_, size_);
   }
   void SetStores(StoresBeside* stores) { stores_ = stores; }
-  void Prepare(double) override {
-    if (stores_ != nullptr) stores_->Prepare();
-  }
   bool Await() override {
     const bool waited = pace_.Await();
     if (stores_ == nullptr) return waited;
@@ -88,8 +98,9 @@ class ReadOp final : public BenchOp {
     const size_t chain = warmed_ < chains_.size() ? warmed_++ : random_.Below(chains_.size());
     const LoadReport report = client_.FetchWait(chains_[chain], std::span(pages_).subspan(at_, batch_));
     at_ = at_ + 2 * batch_ <= pages_.size() ? at_ + batch_ : 0;
-    return {
-        .ok = report.status.ok() && report.ok_pages() == batch_, .bytes = size_ * batch_, .items = batch_};
+    const bool loaded = report.status.ok() && report.ok_pages() == batch_;
+    const bool stored = stores_ == nullptr || !stores_->TakeFailed();
+    return {.ok = loaded && stored, .bytes = size_ * batch_, .items = batch_};
   }
   uint64_t WarmSteps() const override {
     return std::max<uint64_t>(chains_.size(), pages_.size() / batch_) + 1;

@@ -13,6 +13,11 @@
 
 namespace cistern {
 
+inline bool IsStored(const StoreReport& report) {
+  return report.status.ok() && std::all_of(report.pages.begin(), report.pages.end(),
+                                           [](PageResult page) { return page == PageResult::kOk; });
+}
+
 // Chains of `batch` blocks that nobody has stored before, and the memory that they are stored from: each the
 // next pages of `memory`, over and over.
 class FreshStores {

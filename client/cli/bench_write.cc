@@ -32,11 +32,7 @@ class WriteOp final : public BenchOp {
   BenchStep Step() override {
     const FreshStores::Next next = stores_.Take();
     if (next.chain == nullptr) return {.more = false};
-    const StoreReport report = client_.StoreWait(*next.chain, 0, next.pages);
-    const bool ok =
-        report.status.ok() && std::all_of(report.pages.begin(), report.pages.end(),
-                                          [](PageResult page) { return page == PageResult::kOk; });
-    return {.ok = ok, .bytes = bytes_, .items = batch_};
+    return {.ok = IsStored(client_.StoreWait(*next.chain, 0, next.pages)), .bytes = bytes_, .items = batch_};
   }
   uint64_t WarmSteps() const override { return warm_steps_; }
 

@@ -116,7 +116,8 @@ uint32_t ClientCore::Impl::FrameParts(const Operation& op, const Ask& ask, uint6
   return count;
 }
 
-// Sends the next PUT frame of an ask, its deepest parts. False: has to wait (for replies or a chunk).
+// Sends the next PUT frame of an ask, its deepest parts. False: has to wait, for replies, for a chunk, or for
+// the next Poll's share.
 bool ClientCore::Impl::SendPuts(Operation& op, uint32_t index) {
   Ask& ask = op.asks[index];
   ClientPeer* peer = peers_.Get(ask.set.peer);

@@ -367,6 +367,17 @@ class Work(WithCluster):
                 self.assertAlmostEqual(got["gbps"] / got["limit"]["gbps"], got["ratio"], places=3)
                 self.assertGreater(got["cpu_s_per_gb"], 0)
 
+    def test_bench_reads_at_a_pace_and_beside_stores(self):
+        self.up("--nodes", 1, "--ram", "128M")
+        flags = ["bench", "read", "--size", "64K", "--batch", "1", "--data", "4M", "--seconds", "0.2", "--no-spin"]
+        got = self.ok(*flags, "--rate", "1M")
+        self.assertLess(got["ops"], 100)  # One in 62 ms.
+        counters = lambda: self.ok("status")["nodes"][0]["counters"]
+        before = counters()["put_bytes_total"]
+        got = self.ok(*flags, "--stores", "64M")
+        self.assertEqual(got["failed_ops"], 0)
+        self.assertGreaterEqual(counters()["put_bytes_total"] - before, 4 << 20)  # What is read was there already.
+
     def test_bench_that_does_not_fit_is_refused(self):
         self.up("--nodes", 1, "--ram", "64M")
         self.refused("bench", "read", "--size", "4M", "--batch", "64", env=self.env, says=["RAM"])
