@@ -36,6 +36,8 @@ namespace {
 
 constexpr int kExitUserError = 2;
 constexpr size_t kPrefaultSliceBytes = 64u << 20;
+constexpr char kHowToHugePages[] =
+    "; 'advise' in /sys/kernel/mm/transparent_hugepage/shmem_enabled allows them";
 
 // Signals are blocked and only sigwait takes them; before that point one may be pending.
 bool StopAsked() {
@@ -48,9 +50,11 @@ bool StopAsked() {
 absl::Status Prefault(std::vector<std::unique_ptr<ShardLoop>>& loops) {
   uint64_t total = 0, done = 0, told = 0;
   for (const auto& loop : loops) total += loop->shard().ram().capacity_bytes();
+  uint64_t huge = 0;
   for (const auto& loop : loops) {
     const uint64_t bytes =
         loop->shard().ram().capacity_bytes();  // Trailers are touched as slots come into use.
+    loop->shard().arena().PreferHugePages(0, bytes);
     for (uint64_t at = 0; at < bytes; at += kPrefaultSliceBytes) {
       if (StopAsked()) return absl::OkStatus();
       const uint64_t slice = std::min<uint64_t>(kPrefaultSliceBytes, bytes - at);
@@ -61,8 +65,10 @@ absl::Status Prefault(std::vector<std::unique_ptr<ShardLoop>>& loops) {
         spdlog::info("arena: {} of {} MiB touched", done >> 20, total >> 20);
       }
     }
+    huge += loop->shard().arena().HugePageBytes();
   }
-  spdlog::info("arena: {} MiB ready", total >> 20);
+  spdlog::info("arena: {} MiB ready, {} of them in huge pages{}", total >> 20, huge >> 20,
+               huge != 0 ? "" : kHowToHugePages);
   return absl::OkStatus();
 }
 

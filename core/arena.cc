@@ -13,13 +13,17 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 
 namespace cistern {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
+constexpr size_t kHugePageBytes = 2u << 20;  // Of x86-64 and of arm64 with 4 KiB pages.
 constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
 
 // Linux 5.14; Debian 12's glibc headers know them, older ones may not.
@@ -95,6 +99,48 @@ class FdHolder {
   int fd_;
 };
 
+// Maps a shared file so that huge pages of it can be mapped as such: the kernel does that only where address
+// and place in the file agree in their lower 21 bits. MAP_FAILED and errno as by mmap.
+void* MapShared(int fd, size_t bytes, int protection) {
+  if (bytes < kHugePageBytes) return ::mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
+  const size_t length = (bytes + kPageBytes - 1) & ~(kPageBytes - 1);
+  const size_t room = length + kHugePageBytes;
+  void* const reserved = ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return MAP_FAILED;
+  auto* const begin = static_cast<std::byte*>(reserved);
+  const size_t head = -reinterpret_cast<uintptr_t>(reserved) % kHugePageBytes;
+  void* const data = ::mmap(begin + head, bytes, protection, MAP_SHARED | MAP_FIXED, fd, 0);
+  if (data == MAP_FAILED) {
+    const int error = errno;
+    ::munmap(reserved, room);
+    errno = error;
+    return MAP_FAILED;
+  }
+  if (head != 0) ::munmap(begin, head);
+  if (head != kHugePageBytes) ::munmap(begin + head + length, kHugePageBytes - head);
+  return data;
+}
+
+// Sum of the "ShmemPmdMapped" lines of the mappings that begin inside [begin, end).
+uint64_t PmdMappedBytes(uintptr_t begin, uintptr_t end) {
+  std::ifstream in("/proc/self/smaps");
+  std::string line;
+  bool inside = false;
+  uint64_t kib = 0;
+  while (std::getline(in, line)) {
+    constexpr absl::string_view kLabel = "ShmemPmdMapped:";
+    const size_t dash = line.find('-');
+    uint64_t from = 0, of_mapping = 0;
+    if (dash != std::string::npos && absl::SimpleHexAtoi(line.substr(0, dash), &from)) {
+      inside = from >= begin && from < end;
+    } else if (inside && absl::StartsWith(line, kLabel) &&
+               absl::SimpleAtoi(absl::StripSuffix(line.substr(kLabel.size()), " kB"), &of_mapping)) {
+      kib += of_mapping;
+    }
+  }
+  return kib << 10;
+}
+
 }  // namespace
 
 uint64_t AvailableMemoryBytes() {
@@ -122,7 +168,7 @@ absl::StatusOr<MemoryRegion> MemoryRegion::Create(const char* name, size_t bytes
     return ErrnoStatus(absl::StatusCode::kResourceExhausted,
                        absl::StrCat("size ", name, " to ", Mebibytes(bytes)));
   }
-  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  void* data = MapShared(fd.get(), bytes, PROT_READ | PROT_WRITE);
   if (data == MAP_FAILED) {
     return ErrnoStatus(absl::StatusCode::kResourceExhausted,
                        absl::StrCat("map ", name, ", ", Mebibytes(bytes)));
@@ -150,7 +196,7 @@ absl::StatusOr<MemoryRegion> MemoryRegion::MapPeer(int fd, size_t bytes, bool wr
     return absl::InvalidArgumentError(
         absl::StrCat("peer's memory has ", info.st_size, " bytes where it announced ", bytes));
   }
-  void* data = ::mmap(nullptr, bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+  void* data = MapShared(fd, bytes, PROT_READ | (writable ? PROT_WRITE : 0));
   if (data == MAP_FAILED) {
     return ErrnoStatus(absl::StatusCode::kResourceExhausted,
                        absl::StrCat("map ", Mebibytes(bytes), " of a peer"));
@@ -201,6 +247,18 @@ absl::Status MemoryRegion::Populate(size_t from, size_t bytes) {
   }
   TouchPages(data_ + start, length, writable_);
   return absl::OkStatus();
+}
+
+void MemoryRegion::PreferHugePages(size_t from, size_t bytes) {
+  if (from > bytes_ || bytes > bytes_ - from) return;
+  const size_t begin = (from + kHugePageBytes - 1) & ~(kHugePageBytes - 1);
+  const size_t end = (from + bytes) & ~(kHugePageBytes - 1);
+  if (begin < end) ::madvise(data_ + begin, end - begin, MADV_HUGEPAGE);  // A wish: no error to tell.
+}
+
+uint64_t MemoryRegion::HugePageBytes() const {
+  const auto begin = reinterpret_cast<uintptr_t>(data_);
+  return PmdMappedBytes(begin, begin + bytes_);
 }
 
 }  // namespace cistern

@@ -6,13 +6,18 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
 
 namespace cistern {
 namespace {
 
 using ::testing::HasSubstr;
 
+constexpr size_t kHuge = 2u << 20;
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 int PlainMemfd(size_t bytes, int seals) {
@@ -103,6 +108,61 @@ TEST(MemoryRegion, RefusesNoBytesAndAbsurdOnes) {
   EXPECT_EQ(MemoryRegion::Create("arena", 0, true).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(MemoryRegion::Create("arena", SIZE_MAX, true).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+bool KernelGivesHugeSharedPages() {
+  std::ifstream in("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  std::string modes;
+  std::getline(in, modes);
+  return modes.find("[never]") == std::string::npos && modes.find("[deny]") == std::string::npos &&
+         !modes.empty();
+}
+
+TEST(MemoryRegion, BeginsWhereHugePagesBegin) {
+  for (const size_t bytes : {kHuge, kHuge + 4096, 3 * kHuge}) {
+    auto owner = MemoryRegion::Create("arena", bytes, true);
+    ASSERT_TRUE(owner.ok()) << owner.status();
+    auto peer = MemoryRegion::MapPeer(::dup(owner->fd()), bytes);
+    ASSERT_TRUE(peer.ok()) << peer.status();
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(owner->data()) % kHuge, 0u);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(peer->data()) % kHuge, 0u);
+    EXPECT_EQ(owner->HugePageBytes(), 0u);
+  }
+}
+
+TEST(MemoryRegion, GivesBackTheAddressesItReserved) {
+  const auto mappings = [] {
+    std::ifstream in("/proc/self/maps");
+    return std::count(std::istreambuf_iterator<char>(in), {}, '\n');
+  };
+  { auto warm = MemoryRegion::Create("arena", kHuge, true); }
+  const auto before = mappings();
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(MemoryRegion::Create("arena", kHuge + i * 4096, true).ok());
+  EXPECT_LE(mappings(), before + 2);
+}
+
+TEST(MemoryRegion, HasHugePagesWhereTheKernelGivesThem) {
+  if (!KernelGivesHugeSharedPages()) GTEST_SKIP() << "transparent_hugepage/shmem_enabled gives none";
+  auto owner = MemoryRegion::Create("arena", 4 * kHuge + 4096, true);
+  ASSERT_TRUE(owner.ok());
+  owner->PreferHugePages(0, owner->bytes());
+  ASSERT_TRUE(owner->Populate(0, owner->bytes()).ok());
+  if (owner->HugePageBytes() == 0) GTEST_SKIP() << "this machine's memory has no free huge page";
+  auto peer = MemoryRegion::MapPeer(::dup(owner->fd()), owner->bytes());
+  ASSERT_TRUE(peer.ok());
+  owner->data()[kHuge] = std::byte{5};
+  EXPECT_EQ(peer->data()[kHuge], std::byte{5});
+  EXPECT_GE(peer->HugePageBytes(), kHuge);  // One access maps the whole of it.
+}
+
+TEST(MemoryRegion, IgnoresAWishForHugePagesOutside) {
+  auto region = MemoryRegion::Create("arena", 2 * kHuge, true);
+  ASSERT_TRUE(region.ok());
+  region->PreferHugePages(1, SIZE_MAX);
+  region->PreferHugePages(3 * kHuge, kHuge);
+  region->PreferHugePages(kHuge + 1, kHuge - 1);  // No whole one.
+  ASSERT_TRUE(region->Populate(0, region->bytes()).ok());
+  EXPECT_EQ(region->HugePageBytes(), 0u);
 }
 
 TEST(MemoryRegion, PopulatesPagesWithoutChangingThem) {
