@@ -16,7 +16,9 @@ constexpr int kVictimRoundsMax = 16;
 
 static_assert(kPartBytesMax <= kLengthMask && kHoldersMax - 1 <= kHolderMask);
 
-uint32_t TicksOf(uint32_t ttl_s) { return RamTier::TickOf(Nanos{ttl_s} * kSecond); }
+// From a tick on. The moment it counts from and the time itself are both rounded down to ticks: with two more
+// a part lives as long as was promised, and at most two ticks (17 ms) longer.
+uint32_t TicksOf(uint32_t ttl_s) { return RamTier::TickOf(Nanos{ttl_s} * kSecond) + 2; }
 
 }  // namespace
 

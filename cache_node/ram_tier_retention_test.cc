@@ -73,6 +73,27 @@ TEST(RamTierRetention, AHardPinIsNotMadeLess) {
   EXPECT_EQ(holders.tenants()[0].pinned_bytes, kSmall);
 }
 
+// Sliding times are kept alive by uses that come just in time, so a part may not end before it.
+TEST(RamTierRetention, APartLivesItsWholeTimeAndLittleMore) {
+  World w(8 * kMiB);
+  constexpr Nanos kTick = Nanos{1} << 23;
+  for (int i = 0; i < 1000; ++i) {
+    const Nanos begin = Nanos{w.tick} * kTick + static_cast<Nanos>(w.random.Below(30 * kSecond));
+    const uint32_t ttl_s = 1 + static_cast<uint32_t>(w.random.Below(86'400));
+    w.tick = RamTier::TickOf(begin);
+    w.tier->AdvanceTo(w.tick);
+    const PartKey key = w.Key();
+    ASSERT_EQ(w.Put(key, kSmall, {.ttl_s = ttl_s}), PartResult::kOk);
+    const SlotId slot = w.tier->Find(key.block.hash, key.coord);
+    w.tick = RamTier::TickOf(begin + Nanos{ttl_s} * kSecond);
+    w.tier->AdvanceTo(w.tick);
+    EXPECT_FALSE(w.tier->IsExpired(w.tier->record(slot))) << "begun at " << begin << ", " << ttl_s << " s";
+    w.tier->AdvanceTo(w.tick + 2);
+    EXPECT_TRUE(w.tier->IsExpired(w.tier->record(slot))) << "begun at " << begin << ", " << ttl_s << " s";
+    w.tier->Expire(slot);
+  }
+}
+
 // A long time that is nearly over is less than a short one that begins now.
 TEST(RamTierRetention, WhatIsLeftCountsNotWhatWasAskedFor) {
   World w(8 * kMiB);

@@ -137,8 +137,11 @@ TEST(TtlTraces, FiveSlidingMinutesKeepTheShareThatTheTracesSay) {
     std::printf("%s: ideal %.4f, 5 min sliding %.4f (%.1f %% of it), fixed %.4f\n", bar.file, sliding.ideal,
                 sliding.kept, 100 * sliding.kept / sliding.ideal, fixed.kept);
     EXPECT_NEAR(sliding.kept / sliding.ideal, bar.share, .006) << bar.file;
-    // An independent model of the same rule, without slots, sweeps or coarse time.
-    EXPECT_NEAR(sliding.kept, ReplaySlidingTtl(*trace, kTtlSeconds * 1000).HitRatio(), .0005) << bar.file;
+    // An independent model of the same rule, without slots, sweeps or coarse time, which ends parts late by a
+    // moment and never early.
+    const double model = ReplaySlidingTtl(*trace, kTtlSeconds * 1000).HitRatio();
+    EXPECT_GE(sliding.kept, model) << bar.file;
+    EXPECT_NEAR(sliding.kept, model, .0005) << bar.file;
     EXPECT_LT(fixed.kept, sliding.kept);
   }
 }

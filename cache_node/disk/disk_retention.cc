@@ -18,10 +18,11 @@ uint32_t DiskTier::UnixNow() const {
   return static_cast<uint32_t>(std::clamp<int64_t>(unix_base_ + clock_.Now() / kSecond, 0, UINT32_MAX));
 }
 
-// When a visible part in RAM that has a time to live ends.
+// When a visible part in RAM that has a time to live ends, rounded up: never before its time.
 uint32_t DiskTier::UnixEndOf(SlotId slot) const {
   const auto ticks = static_cast<int32_t>(ram_->record(slot).expires - RamTier::TickOf(clock_.Now()));
-  return UnixNow() + static_cast<uint32_t>(std::max<Nanos>(TicksToNanos(ticks), 0) / kSecond);
+  const Nanos left = std::max<Nanos>(TicksToNanos(ticks), 0);
+  return UnixNow() + static_cast<uint32_t>((left + kSecond - 1) / kSecond) + (left > 0 ? 1 : 0);
 }
 
 bool DiskTier::WriteEnd(SlotId slot) {
