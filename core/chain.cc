@@ -90,8 +90,8 @@ uint64_t Fingerprint(const uint8_t* data, size_t bytes) {
 #if defined(__x86_64__)
   static const bool has_avx = __builtin_cpu_supports("avx") != 0;
   const uint64_t value = XXH3_64bits_dispatch(data, bytes);
-  // Its AVX code leaves the registers' upper halves set, and each SSE instruction of SHA-256 behind it then has
-  // them to keep: 120 of 880 ns a block of 256 tokens (Zen 3).
+  // Its AVX code leaves the registers' upper halves set, and each SSE instruction of SHA-256 behind it then
+  // has them to keep: 120 of 880 ns a block of 256 tokens (Zen 3).
   if (has_avx) ClearUpperHalves();
   return value;
 #else
