@@ -1,7 +1,9 @@
 """Clusters over UCX on this host: TCP in place of a NIC. What only RDMA can do is tested in tests/softroce."""
 import json
 import os
+import random
 import signal
+import subprocess
 
 import harness
 from harness import Case, alive, listeners, run, wait_for
@@ -87,6 +89,22 @@ class Fabric(Case):
         for name in ("leases_live", "puts_live", "payload_holds", "peer_transport_ucx"):
             wait_for(lambda: self.node_counters().get(name, 0) == 0, f"{name} to be 0 when all clients are gone", 60)
         self.assertEqual(self.replay(50)["wrong_parts"], 0)
+
+    def test_F58_clients_killed_while_they_connect_leave_the_node_running(self):
+        self.up(*UCX, nodes=1)
+        rng = random.Random(58)
+        for _ in range(12):
+            clients = [self.client("loop", "--transport", "ucx", "--blocks", 1) for _ in range(4)]
+            for client in clients:
+                try:
+                    client.process.wait(rng.uniform(0, .1))
+                except subprocess.TimeoutExpired:
+                    pass
+                self.kill(client.process.pid)
+                client.process.wait()
+            self.assertTrue(alive(self.node_pids["node-1"]), "a client's death ended the node")
+        self.assertEqual(self.replay(20)["wrong_parts"], 0)
+        self.assertGreater(self.node_counters()["ucx_held_fds"], 0, "UCX in the node goes by its own ucs_close_fd")
 
     def midway(self, break_it):
         self.up(*UCX)

@@ -127,6 +127,9 @@ bool UcxTransport::AcceptPending() {
     params.conn_request = request;
     if (const absl::Status opened = OpenEndpoint(**peer, params); !opened.ok()) Down(**peer, opened);
   }
+  // UCX's thread found the worker busy meanwhile, and what it had for these connections waits for a look.
+  // That must not come when they are further: UCX 1.13 takes what is told late for impossible.
+  ucp_worker_progress(worker_);
   return true;
 }
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/status_macros.h"
+#include "transport/ucx/held_fds.h"
 
 namespace cistern {
 namespace {
@@ -145,6 +146,7 @@ std::map<std::string, uint64_t> UcxTransport::counters() const {
   all["ucx_registered_bytes"] = registrations_.bytes();
   all["ucx_registered_regions"] = registrations_.chunks();
   all["ucx_endpoints"] = by_endpoint_.size();
+  all["ucx_held_fds"] = HeldFds();  // Of the process.
   return all;
 }
 
