@@ -180,10 +180,12 @@ class DiskLog {
 
   // disk_log_recover.cc
   absl::Status ReadAllEnds();
-  absl::Status ReadEnds(FileId file, const ExtentRow* row, uint64_t& life);
+  absl::Status ReadEnds(FileId file, uint64_t& life);
   void FreeUnbegun(FileId file);
+  // Nobody's until a header that says free is synced: what says so now may go with the next power cut.
+  void FreeAgain(FileId file);
   void FoundNothing(FileId file, const ExtentScan& scan);
-  bool IsLost(FileId file, const ExtentRow* row, const FoundExtent& found);
+  bool IsLost(FileId file, const std::optional<ExtentRow>& row, const FoundExtent& found);
   void OpenLog();
   bool RecoverStep();
   void TakeScanned(FileId file, ExtentScan& scan);

@@ -58,8 +58,9 @@ void DiskLog::CreateExtents() {
       clock_.Now() < create_blocked_until_)
     return;
   // A start on a full log has no extent to copy into: one more than there is, and one goes again
-  // (IsOverFull).
-  const bool spare = !writer_->has_head() && table_.free_count() == 0 && !recovering();
+  // (IsOverFull). Not while one is about to be free.
+  const bool spare = !writer_->has_head() && table_.free_count() == 0 && !recovering() &&
+                     repair_queue_.empty() && job_ != Job::kWriting;
   const std::optional<FileId> file = table_.NewFile(spare);
   if (!file.has_value()) return;
   ++creating_;
@@ -89,24 +90,28 @@ void DiskLog::CreateExtents() {
 
 void DiskLog::FinishJob() { job_ = Job::kNone; }
 
-// The footer of an extent that a crash, or damage, left without one. What it does not name is cut off.
+// The footer of an extent that a crash, or damage, left without one; what it does not name is cut off. One
+// that is there is synced: records, too, may be in a cache alone, and what they are copies of is emptied
+// next.
 void DiskLog::StartSeal(FileId file) {
   Extent& extent = *table_.Find(file);
-  if (extent.state != ExtentState::kSealed || extent.footer) return;
+  if (extent.state != ExtentState::kSealed) return;
   job_ = Job::kWriting;
+  const auto sealed = [this, file](int error) {
+    FinishJob();
+    if (error != 0) return Degrade(error, "footer of a recovered extent");
+    Extent& done = *table_.Find(file);
+    counters_.repaired_extents += !done.footer;
+    done.footer = true;
+    done.kept = {};
+    CrashHere(CrashPoint::kRecoverySealed);
+    Record(file, done);
+  };
+  if (extent.footer) return queue_.Submit({.kind = DiskRequest::Kind::kSync, .file = file}, sealed);
   const uint32_t bytes = FooterBytes(extent.entries);
   EncodeFooter({.extent = file, .use = extent.use, .records = extent.records, .data_end = extent.data_end},
                extent.kept, aux_);
-  WriteAndSync(file, kExtentBytes - bytes, aux_, bytes, [this, file](int error) {
-    FinishJob();
-    Extent& sealed = *table_.Find(file);
-    if (error != 0) return Degrade(error, "footer of a recovered extent");
-    sealed.footer = true;
-    sealed.kept = {};
-    ++counters_.repaired_extents;
-    CrashHere(CrashPoint::kRecoverySealed);
-    Record(file, sealed);
-  });
+  WriteAndSync(file, kExtentBytes - bytes, aux_, bytes, sealed);
 }
 
 void DiskLog::StartRepair(FileId file) {
@@ -115,10 +120,14 @@ void DiskLog::StartRepair(FileId file) {
   EncodeExtentHeader({.extent = file, .use = UseOf(file), .free = free}, page_);
   WriteAndSync(file, 0, page_, kPageBytes, [this, file, free](int error) {
     FinishJob();
-    if (free) table_.Find(file)->state = ExtentState::kFree;
-    if (error != 0) return Degrade(error, "header of a recovered extent");
+    if (error != 0) {
+      if (free) repair_queue_.push_back(file);  // Tried again: it is of no use before.
+      return Degrade(error, "header of a recovered extent");
+    }
     ++counters_.repaired_extents;
-    if (free) Record(file, *table_.Find(file));
+    if (!free) return;
+    table_.Find(file)->state = ExtentState::kFree;
+    Record(file, *table_.Find(file));
   });
 }
 

@@ -1,6 +1,5 @@
 // A start of the log: which extents there are, and what they hold.
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,16 +9,9 @@
 namespace cistern {
 namespace {
 
-using ExtentRows = std::map<FileId, ExtentRow>;
-
-ExtentRows RowsOf(const ManifestValues& values) {
-  ExtentRows rows;
-  for (const auto& [key, value] : values) {
-    const std::optional<FileId> file = ExtentOfRowKey(key);
-    if (!file.has_value()) continue;
-    if (const std::optional<ExtentRow> row = DecodeExtentRow(value); row.has_value()) rows[*file] = *row;
-  }
-  return rows;
+std::optional<ExtentRow> RowOf(const ManifestValues& values, FileId file) {
+  const auto at = values.find(ExtentRowKey(file));
+  return at == values.end() ? std::nullopt : DecodeExtentRow(at->second);
 }
 
 // Numbers that no log comes to are none of ours.
@@ -36,15 +28,16 @@ absl::StatusOr<ExtentScan> ScanOf(Disk& disk, FileId file) {
 }  // namespace
 
 // Whether what is there is not what the manifest told of; then it is counted and said.
-bool DiskLog::IsLost(FileId file, const ExtentRow* row, const FoundExtent& found) {
-  const std::string_view why = row == nullptr ? "" : WhyLost(*row, found);
+bool DiskLog::IsLost(FileId file, const std::optional<ExtentRow>& row, const FoundExtent& found) {
+  const std::string_view why = row.has_value() ? WhyLost(*row, found) : "";
   if (why.empty()) return false;
   ++counters_.lost_extents;
   SayDamage(file, 0, absl::StrCat(std::string(why), " (the manifest: ", EncodeExtentRow(*row), ")"));
   return true;
 }
 
-absl::Status DiskLog::ReadEnds(FileId file, const ExtentRow* row, uint64_t& life) {
+absl::Status DiskLog::ReadEnds(FileId file, uint64_t& life) {
+  const std::optional<ExtentRow> row = RowOf(manifest_.loaded(), file);
   Extent& extent = table_.Add(file);
   CISTERN_ASSIGN_OR_RETURN(ExtentScan scan, ScanOf(queue_.disk(), file));
   absl::Status read = scan.ReadEnds();
@@ -63,8 +56,8 @@ absl::Status DiskLog::ReadEnds(FileId file, const ExtentRow* row, uint64_t& life
   }
   TakeLife(scan.use().life, life);
   const FoundExtent found = FoundIn(scan);
-  const std::optional<ExtentUse> begun = row == nullptr ? std::nullopt : UseToLookFor(*row, found);
-  if (!begun.has_value() && row != nullptr && IsStale(*row, found)) {
+  const std::optional<ExtentUse> begun = row.has_value() ? UseToLookFor(*row, found) : std::nullopt;
+  if (!begun.has_value() && row.has_value() && IsStale(*row, found)) {
     extent.use = {.life = row->life, .nonce = row->nonce.value_or(0)};
     FreeUnbegun(file);
     return absl::OkStatus();
@@ -72,7 +65,11 @@ absl::Status DiskLog::ReadEnds(FileId file, const ExtentRow* row, uint64_t& life
   extent.lost = !begun.has_value() && IsLost(file, row, found);
   if (extent.lost) return absl::OkStatus();  // Nothing of it is indexed, and it is free.
   extent.use = begun.value_or(scan.use());
-  if (scan.free() || (!scan.known() && !begun.has_value()))
+  if (scan.free()) {
+    if (!IsTold(row, ExtentState::kFree, extent.use)) FreeAgain(file);
+    return absl::OkStatus();
+  }
+  if (!scan.known() && !begun.has_value())
     return absl::OkStatus();  // Nothing was ever written to it, or nothing can be told of it.
   extent.state = ExtentState::kSealed;
   extent.scanned = false;
@@ -83,24 +80,28 @@ absl::Status DiskLog::ReadEnds(FileId file, const ExtentRow* row, uint64_t& life
 // Not one record of its use is there.
 void DiskLog::FreeUnbegun(FileId file) {
   Say(false, absl::StrCat("nvme extent ", file, ": its use was cut short at its header; it is free"));
+  FreeAgain(file);
+}
+
+void DiskLog::FreeAgain(FileId file) {
   Extent& extent = *table_.Find(file);
-  extent.state = ExtentState::kLeaving;  // Nobody's until its header says so.
+  extent.state = ExtentState::kLeaving;
   extent.scanned = true;
   repair_queue_.push_back(file);
 }
 
 absl::Status DiskLog::ReadAllEnds() {
   CISTERN_ASSIGN_OR_RETURN(const std::vector<FileId> files, queue_.disk().List());
-  const ExtentRows rows = RowsOf(manifest_.loaded());
   uint64_t life = 0;
-  for (const auto& [file, row] : rows) {
-    TakeLife(row.life, life);
-    if (!std::binary_search(files.begin(), files.end(), file)) IsLost(file, &row, {});
+  for (const auto& [key, value] : manifest_.loaded()) {
+    const std::optional<FileId> file = ExtentOfRowKey(key);
+    const std::optional<ExtentRow> row = file.has_value() ? DecodeExtentRow(value) : std::nullopt;
+    if (!row.has_value()) continue;
+    TakeLife(row->life, life);
+    if (!std::binary_search(files.begin(), files.end(), *file)) IsLost(*file, row, {});
   }
   for (const FileId file : files) {
-    if (file >= kExtentsMax) continue;
-    const auto row = rows.find(file);
-    CISTERN_RETURN_IF_ERROR(ReadEnds(file, row == rows.end() ? nullptr : &row->second, life));
+    if (file < kExtentsMax) CISTERN_RETURN_IF_ERROR(ReadEnds(file, life));
   }
   next_life_ = life + kLifeStep;
   std::sort(scan_queue_.begin(), scan_queue_.end(),
@@ -243,11 +244,11 @@ void DiskLog::TakeScanned(FileId file, ExtentScan& scan) {
   for (const FooterEntry& entry : scan.entries()) {
     if (entry.kind == RecordKind::kBlock) TakeEntry(file, extent.use, entry);
   }
-  if (!scan.sealed()) {
-    extent.kept = scan.TakeEntries();
-    seal_queue_.push_back(file);
-  }
   if (!scan.header_good()) repair_queue_.push_back(file);
+  if (scan.sealed() && IsTold(RowOf(manifest_.loaded(), file), ExtentState::kSealed, extent.use)) return;
+  seal_queue_.push_back(file);
+  if (scan.sealed()) return;  // Its row says so once that is synced.
+  extent.kept = scan.TakeEntries();
   Record(file, extent);
 }
 

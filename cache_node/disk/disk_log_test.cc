@@ -225,8 +225,9 @@ TEST(DiskLog, F37_FlippedBitsCostAtMostTheirRecords) {
 
 // F33: killed anywhere, with or without the power going too: what was durable is there, nothing is wrong, and
 // no space is lost for good.
-TEST(DiskLog, F33_KilledAnywhereNothingDurableIsLost) {
-  LogWorld world(kSeed, 6);
+void KillAnywhere(uint64_t seed) {
+  SCOPED_TRACE(seed);
+  LogWorld world(seed, 6);
   world.faults.delay = 0.3;
   world.faults.short_io = 0.05;
   constexpr uint32_t kSmall = 3000;  // So that all of it fits, however many starts leave extents half empty.
@@ -264,6 +265,9 @@ TEST(DiskLog, F33_KilledAnywhereNothingDurableIsLost) {
   EXPECT_GT(durable.size(), 2000u);
   EXPECT_LE(world.files->files.size(), 7u);
 }
+TEST(DiskLog, F33_KilledAnywhereNothingDurableIsLost) { KillAnywhere(kSeed); }
+// Killed before a free header is synced, used again, and the power goes.
+TEST(DiskLog, F33_AFreeHeaderThatWasNeverSyncedIsNotBelieved) { KillAnywhere(28); }
 
 TEST(DiskLog, RefusesTooLittleCapacity) {
   LogWorld world(kSeed, 2);

@@ -85,6 +85,10 @@ bool IsStale(const ExtentRow& row, const FoundExtent& found) {
                                          : row.state == ExtentState::kOpen && life < row.life;
 }
 
+bool IsTold(const std::optional<ExtentRow>& row, ExtentState state, const ExtentUse& use) {
+  return row.has_value() && row->state == state && row->life == use.life && row->nonce == use.nonce;
+}
+
 std::string_view WhyLost(const ExtentRow& row, const FoundExtent& found) {
   const bool empty = row.state == ExtentState::kFree;
   if (!found.there) return empty ? "" : "its file is gone, or cut short";

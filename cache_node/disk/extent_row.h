@@ -49,6 +49,11 @@ std::optional<ExtentUse> UseToLookFor(const ExtentRow& row, const FoundExtent& f
 // before: its records were wanted no more. What a use has on disk for sure came after its header.
 bool IsStale(const ExtentRow& row, const FoundExtent& found);
 
+// Whether the row says already that the extent is in that state of that use. Then that is on the disk for
+// sure, since rows are told behind a sync; else what was found may be in a cache alone, left there by a kill
+// between a write and its sync.
+bool IsTold(const std::optional<ExtentRow>& row, ExtentState state, const ExtentUse& use);
+
 // Of what is not stale: why what is there is not what the row is about; empty when it may be. The manifest
 // may lag behind the extents by any number of changes, since it is told after them: so a later use than the
 // row's is never wrong. It is told before in two places: that an extent is about to be used ("open"), and
