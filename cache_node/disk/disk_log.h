@@ -158,8 +158,8 @@ class DiskLog {
 
   // disk_log_append.cc
   bool HasDropsWaiting() const { return !drops_waiting_.empty() || drop_all_waiting_; }
-  std::optional<Appended> Refuses(const RecordHeader& header);
-  void EnterParts(const RecordHeader& header);
+  std::optional<Appended> Refuses(const RecordHeader& header, uint16_t layout) const;
+  void EnterParts(const RecordHeader& header, uint16_t layout);
   // disk_log.cc
   std::optional<FreshExtent> NextExtent();
   void OnDurable(uint32_t extent, absl::Span<const FooterEntry> entries);
@@ -230,6 +230,7 @@ class DiskLog {
   ExtentTable table_;
   std::unique_ptr<ExtentWriter> writer_;
   RecordHeader copied_;                  // Of Begin; the writer names it.
+  uint16_t copied_layout_ = 0;           // Its layout's number.
   bool copied_dropped_ = false;          // Its block was, meanwhile.
   std::optional<Appended> copy_result_;  // Ended before Continue was asked.
   DiskLogCounters counters_;

@@ -16,29 +16,31 @@ bool DiskLog::MayAppend(uint32_t record_bytes) const {
   return left >= kCopyBytesMax + record_bytes;
 }
 
-std::optional<DiskLog::Appended> DiskLog::Refuses(const RecordHeader& header) {
-  if (degraded_ || stopping_) return Appended::kOff;
-  if (index_.LayoutNumber(header.layout) == kDiskLayoutsMax) return Appended::kOff;
+std::optional<DiskLog::Appended> DiskLog::Refuses(const RecordHeader& header, uint16_t layout) const {
+  if (degraded_ || stopping_ || layout == kDiskLayoutsMax) return Appended::kOff;
   if (!MayAppend(header.RecordBytes())) return Appended::kNoRoom;
   return std::nullopt;
 }
 
 DiskLog::Appended DiskLog::Append(RecordHeader& header, absl::Span<const std::byte* const> data) {
   EndCopy();
-  if (const std::optional<Appended> refused = Refuses(header)) return *refused;
+  const uint16_t layout = index_.LayoutNumber(header.layout);
+  if (const std::optional<Appended> refused = Refuses(header, layout)) return *refused;
   bool damaged = false;
   if (!writer_->Append(header, data, damaged)) return damaged ? Appended::kDamaged : Appended::kNoRoom;
-  EnterParts(header);
+  EnterParts(header, layout);
   return Appended::kOk;
 }
 
 DiskLog::Appended DiskLog::Begin(RecordHeader header, std::vector<const std::byte*> data) {
   CISTERN_CHECK((!writer_->is_copying() || carried_.has_value()) && !copy_result_.has_value());
-  if (const std::optional<Appended> refused = Refuses(header)) return *refused;
+  const uint16_t layout = index_.LayoutNumber(header.layout);
+  if (const std::optional<Appended> refused = Refuses(header, layout)) return *refused;
   callers_turn_ = carried_.has_value();
   AppendDrops();  // What is dropped and written again is dropped first.
   if (carried_.has_value() || reclaims_turn_ || HasDropsWaiting()) return Appended::kNoRoom;
   copied_ = std::move(header);
+  copied_layout_ = layout;
   copied_dropped_ = false;
   return writer_->Begin(copied_, data) ? Appended::kOk : Appended::kNoRoom;
 }
@@ -53,7 +55,7 @@ std::optional<DiskLog::Appended> DiskLog::Continue(uint64_t& budget) {
     case ExtentWriter::Copied::kLost:
       return Appended::kOff;
     case ExtentWriter::Copied::kDone:
-      if (!copied_dropped_) EnterParts(copied_);
+      if (!copied_dropped_) EnterParts(copied_, copied_layout_);
       return Appended::kOk;
   }
   return std::nullopt;
@@ -68,8 +70,7 @@ void DiskLog::EndCopy() {
   }
 }
 
-void DiskLog::EnterParts(const RecordHeader& header) {
-  const uint16_t layout = index_.LayoutNumber(header.layout);
+void DiskLog::EnterParts(const RecordHeader& header, uint16_t layout) {
   for (const RecordHeader::Part& part : header.parts) {
     DiskEntry entry;
     entry.fingerprint = DiskEntry::Fold(header.block.fingerprint);

@@ -51,6 +51,39 @@ TEST(DiskLogFaults, F10_TheNthWriteFails) {
   }
 }
 
+// A write fails just when the next extent is open and the ring has no room for its first record: that extent
+// is not left behind.
+TEST(DiskLogFaults, F10_AnExtentThatHasNotBegunGoesOnAfterAFailedWrite) {
+  constexpr uint32_t kLarge = 500'000;
+  constexpr uint64_t kRecord = kPageBytes + RoundUpTo(kLarge, kPageBytes);
+  LogWorld world(kSeed, 4);
+  world.Open();
+  uint64_t next = 0;
+  // So many more fit into the extent as into the ring.
+  do world.Put(next++, kLarge);
+  while (world.log->writer().head_room() > (world.ring_bytes / kRecord + 1) * kRecord);
+  world.Settle();
+  world.Turns(20);
+  const FileId full = world.log->writer().head_extent();
+  world.disk->faults.delay = 1;
+  while (world.Append(next, kLarge) == DiskLog::Appended::kOk) ++next;
+  const FileId fresh = world.log->writer().head_extent();
+  ASSERT_NE(fresh, full);
+  ASSERT_NE(fresh, UINT32_MAX);
+  world.Turns(4);
+  world.disk->faults.delay = 0;
+  world.disk->faults.writes_fail = true;
+  world.Settle();
+  ASSERT_TRUE(world.log->degraded());
+  world.disk->faults.writes_fail = false;
+  for (int i = 0; i < 100'000 && world.log->degraded(); ++i) world.Turn();
+  world.Put(next, kLarge);
+  world.Settle();
+  EXPECT_EQ(world.log->Find(world.Block(next).hash, {})->extent, fresh);
+  for (const auto& [file, extent] : world.log->table().all())
+    EXPECT_EQ(extent.state == ExtentState::kOpen, file == fresh) << file;
+}
+
 // F39: a drop of everything is one record, however much there was; its space is free again soon, and lookups
 // do not get slower by what is gone.
 TEST(DiskLogFaults, F39_ADropOfAllIsOneRecordAndFreesItsSpace) {

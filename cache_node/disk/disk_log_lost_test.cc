@@ -156,6 +156,16 @@ void TearPage(MemoryFiles::File& file, uint32_t number) {
 }
 void TearHeader(MemoryFiles::File& file) { TearPage(file, 0); }
 
+// It is free, quietly, and goes on as one that was never lost.
+void ExpectFreeAndUsedAgain(LogWorld& world, FileId file) {
+  world.Turns(100);
+  EXPECT_EQ(world.log->table().all().at(file).state, ExtentState::kFree);
+  PutAll(world, 3000, 3600);
+  EXPECT_EQ(world.Get(3599, kPart), Found::kRight);
+  StopInGoodOrder(world);
+  ExpectLost(world, 0, "", {});
+}
+
 // The power goes while a use begins: its header is torn, and records and trailer of the use before are there.
 TEST(DiskLogLost, AUseThatBeganWithATornHeaderIsNeitherLostNorTheOneBefore) {
   LogWorld world(kSeed, 4);
@@ -172,12 +182,7 @@ TEST(DiskLogLost, AUseThatBeganWithATornHeaderIsNeitherLostNorTheOneBefore) {
     const DiskEntry* entry = world.log->Find(world.Block(i).hash, {});
     EXPECT_TRUE(entry == nullptr || entry->extent != 0) << i;
   }
-  world.Turns(100);
-  EXPECT_EQ(world.log->table().all().at(0).state, ExtentState::kFree);
-  PutAll(world, 3000, 3600);  // Its place is used again.
-  EXPECT_EQ(world.Get(3599, kPart), Found::kRight);
-  StopInGoodOrder(world);
-  ExpectLost(world, 0, "", {});
+  ExpectFreeAndUsedAgain(world, 0);
 }
 
 // A page that went bad later: the first record says whose the records are, not the trailer of the use before.
@@ -246,12 +251,7 @@ TEST(DiskLogLost, AnOpenExtentOfWhichNothingCanBeReadIsTold) {
     EXPECT_EQ(world.log->counters().lost_extents, 0u);
     EXPECT_EQ(world.log->counters().corrupt_headers, blank ? 0u : 1u);
     EXPECT_THAT(world.warnings, SizeIs(blank ? 0 : 1));
-    world.Turns(100);
-    EXPECT_EQ(world.log->table().all().at(0).state, ExtentState::kFree);
-    PutAll(world, 100, 700);  // Its place is used again.
-    EXPECT_EQ(world.Get(699, kPart), Found::kRight);
-    StopInGoodOrder(world);
-    ExpectLost(world, 0, "", {});
+    ExpectFreeAndUsedAgain(world, 0);
   }
 }
 

@@ -282,10 +282,11 @@ void ExtentWriter::OnSynced(uint64_t first_after, int error) {
   if (batches_.empty()) ring_head_ = 0, used_ = 0;
 }
 
-// Nothing that is not durable will be; the open extent takes no more.
+// Nothing that is not durable will be; the open extent takes no more, unless it has not begun: it has no part
+// in this.
 void ExtentWriter::Fail(int error) {
-  std::optional<Head> head = std::move(head_);
-  head_.reset();
+  std::optional<Head> head;
+  if (head_.has_value() && head_->end != 0) head = std::exchange(head_, std::nullopt);
   if (copying_.has_value()) copying_->lost = true;
   seal_asked_ = false;
   for (Batch& batch : batches_) {
@@ -301,8 +302,7 @@ void ExtentWriter::Fail(int error) {
     ended_ += batch.records;
     events_.lost(batch.extent, batch.entries);
   }
-  if (head.has_value() && head->end != 0)
-    events_.sealed(head->extent, head->end, std::move(head->entries), false);
+  if (head.has_value()) events_.sealed(head->extent, head->end, std::move(head->entries), false);
   events_.failed(error);
 }
 

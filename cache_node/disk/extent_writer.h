@@ -35,7 +35,7 @@ struct WriterEvents {
   // The extent takes no more records. footer: it is on disk; else `entries` is all there is to know of it.
   std::function<void(uint32_t extent, uint32_t data_end, std::vector<FooterEntry> entries, bool footer)>
       sealed;
-  // A write, or a sync, failed. All that was not durable is lost, the extent sealed as it is.
+  // A write, or a sync, failed. All that was not durable is lost, the extent sealed as far as it had begun.
   std::function<void(int error)> failed;
 };
 
