@@ -204,6 +204,8 @@ class DiskLog {
   void CreateExtents();
   void StartSeal(FileId file);
   void StartRepair(FileId file);
+  // Its header says free on the disk, and then its last page as well: the header of its next use may be torn.
+  void WriteFree(FileId file, std::function<void(int)> done);
   void StartReclaim(FileId victim);
   void PlanCopies(std::vector<FooterEntry> entries);
   void CopyOn();

@@ -130,12 +130,14 @@ TEST(DiskLogLost, AFileOfZerosIsToldWhereRecordsWere) {
 struct UsedAgain {
   FileId file = 0;
   MemoryFiles::File freed;
+  std::string row;            // Of its earlier use, when that was sealed.
   std::set<uint64_t> before;  // What its earlier use held.
 };
 UsedAgain UseAgain(LogWorld& world) {
   UsedAgain used;
   PutAll(world, 0, 200);
   used.before = In(world, 0, 0, 200);
+  used.row = world.values[ExtentRowKey(0)];
   const uint64_t life = world.log->UseOf(0).life;
   for (uint64_t i = 200;; ++i) {
     world.Put(i, kPart);
@@ -183,6 +185,48 @@ TEST(DiskLogLost, AUseThatBeganWithATornHeaderIsNeitherLostNorTheOneBefore) {
     EXPECT_TRUE(entry == nullptr || entry->extent != 0) << i;
   }
   ExpectFreeAndUsedAgain(world, 0);
+}
+
+// The same where the manifest lags, so that its row is of the use before, or has none: the last page knows.
+TEST(DiskLogLost, AUseThatBeganWithATornHeaderIsNotTheOneBeforeWhateverTheManifestMissed) {
+  for (const bool row : {false, true}) {
+    SCOPED_TRACE(row);
+    LogWorld world(kSeed, 4);
+    world.Open();
+    const UsedAgain used = UseAgain(world);
+    world.Close();
+    world.files->files[0] = used.freed;
+    TearHeader(world.files->files[0]);
+    world.values.erase(ExtentRowKey(0));
+    if (row) world.values[ExtentRowKey(0)] = used.row;
+    world.warnings.clear();
+    world.Open();
+    world.Settle();
+    EXPECT_THAT(world.warnings, SizeIs(0));
+    EXPECT_EQ(In(world, 0, 0, 2000), std::set<uint64_t>());
+    ExpectFreeAndUsedAgain(world, 0);
+  }
+}
+
+// A sealed extent whose pages at both ends went bad: what lies between is found by life and nonce.
+TEST(DiskLogLost, ASealedExtentWhoseEndsAreBadKeepsTheRest) {
+  LogWorld world(kSeed, 4);
+  world.Open();
+  PutAll(world, 0, 200);
+  const std::set<uint64_t> there = In(world, 0, 0, 200);
+  ASSERT_GT(there.size(), 100u);
+  StopInGoodOrder(world);
+  for (const uint32_t page : {0u, 1u, kExtentBytes / kPageBytes - 1}) TearPage(world.files->files[0], page);
+  for (int start = 0; start < 3; ++start) {
+    world.Open();
+    world.Settle();
+    EXPECT_EQ(world.log->counters().lost_extents, 0u);
+    EXPECT_EQ(world.log->counters().corrupt_headers, start == 0 ? 2u : 0u) << start;
+    uint64_t right = 0;
+    for (const uint64_t i : there) right += world.Get(i, kPart) == Found::kRight;
+    EXPECT_EQ(right, there.size() - 1) << start;
+    world.Turns(200);  // Its header is written again, and it is sealed.
+  }
 }
 
 // A page that went bad later: the first record says whose the records are, not the trailer of the use before.

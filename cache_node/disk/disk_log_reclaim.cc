@@ -117,8 +117,7 @@ void DiskLog::StartSeal(FileId file) {
 void DiskLog::StartRepair(FileId file) {
   job_ = Job::kWriting;
   const bool free = table_.Find(file)->state == ExtentState::kLeaving;
-  EncodeExtentHeader({.extent = file, .use = UseOf(file), .free = free}, page_);
-  WriteAndSync(file, 0, page_, kPageBytes, [this, file, free](int error) {
+  const auto written = [this, file, free](int error) {
     FinishJob();
     if (error != 0) {
       if (free) repair_queue_.push_back(file);  // Tried again: it is of no use before.
@@ -128,6 +127,17 @@ void DiskLog::StartRepair(FileId file) {
     if (!free) return;
     table_.Find(file)->state = ExtentState::kFree;
     Record(file, *table_.Find(file));
+  };
+  if (free) return WriteFree(file, written);
+  EncodeExtentHeader({.extent = file, .use = UseOf(file)}, page_);
+  WriteAndSync(file, 0, page_, kPageBytes, written);
+}
+
+void DiskLog::WriteFree(FileId file, std::function<void(int)> done) {
+  EncodeExtentHeader({.extent = file, .use = UseOf(file), .free = true}, page_);
+  WriteAndSync(file, 0, page_, kPageBytes, [this, file, done = std::move(done)](int error) {
+    if (error != 0) return done(error);
+    WriteAndSync(file, kExtentBytes - kPageBytes, page_, kPageBytes, done);
   });
 }
 
@@ -347,9 +357,7 @@ void DiskLog::StartFree() {
   CrashHere(CrashPoint::kReclaimCopied);
   job_ = Job::kFreeing;
   const FileId file = job_file_;
-  Extent& extent = *table_.Find(file);
-  EncodeExtentHeader({.extent = file, .use = extent.use, .free = true}, page_);
-  WriteAndSync(file, 0, page_, kPageBytes, [this, file](int error) {
+  WriteFree(file, [this, file](int error) {
     if (error != 0) {  // It stays as it is, without live parts, and is tried again.
       FinishJob();
       table_.Find(file)->state = ExtentState::kSealed;

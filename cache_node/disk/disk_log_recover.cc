@@ -29,7 +29,7 @@ absl::StatusOr<ExtentScan> ScanOf(Disk& disk, FileId file) {
 
 // Whether what is there is not what the manifest told of; then it is counted and said.
 bool DiskLog::IsLost(FileId file, const std::optional<ExtentRow>& row, const FoundExtent& found) {
-  const std::string_view why = row.has_value() ? WhyLost(*row, found) : "";
+  const std::string_view why = WhyLost(row, found);
   if (why.empty()) return false;
   ++counters_.lost_extents;
   SayDamage(file, 0, absl::StrCat(std::string(why), " (the manifest: ", EncodeExtentRow(*row), ")"));
@@ -56,16 +56,18 @@ absl::Status DiskLog::ReadEnds(FileId file, uint64_t& life) {
   }
   TakeLife(scan.use().life, life);
   const FoundExtent found = FoundIn(scan);
-  const std::optional<ExtentUse> begun = row.has_value() ? UseToLookFor(*row, found) : std::nullopt;
-  if (!begun.has_value() && row.has_value() && IsStale(*row, found)) {
-    extent.use = {.life = row->life, .nonce = row->nonce.value_or(0)};
+  const std::optional<ExtentUse> begun = UseToLookFor(row, found);
+  if (!begun.has_value() && IsStale(row, found)) {
+    extent.use = found.use;
+    if (row.has_value() && row->life > found.use.life)
+      extent.use = {.life = row->life, .nonce = row->nonce.value_or(0)};
     FreeUnbegun(file);
     return absl::OkStatus();
   }
   extent.lost = !begun.has_value() && IsLost(file, row, found);
   if (extent.lost) return absl::OkStatus();  // Nothing of it is indexed, and it is free.
   extent.use = begun.value_or(scan.use());
-  if (scan.free()) {
+  if (scan.free() && !begun.has_value()) {
     if (!IsTold(row, ExtentState::kFree, extent.use)) FreeAgain(file);
     return absl::OkStatus();
   }
@@ -209,10 +211,15 @@ bool DiskLog::RecoverStep() {
 // Not one record of the use that was begun there is whole. Over zeros, or over another use, a header that
 // does not read is what a power cut leaves; anything else is told.
 void DiskLog::FoundNothing(FileId file, const ExtentScan& scan) {
+  Extent& extent = *table_.Find(file);
+  if (const auto row = RowOf(manifest_.loaded(), file); row->state == ExtentState::kSealed) {
+    extent = Extent{};
+    extent.lost = IsLost(file, row, {.there = true, .use = {}});
+    return;
+  }
   if ((!scan.blank() && !scan.used_before()) || scan.findings().size() > 1)
     CountFindings(file, scan.findings());
   if (!scan.blank()) return FreeUnbegun(file);
-  Extent& extent = *table_.Find(file);
   extent.state = ExtentState::kFree;
   extent.scanned = true;
   Record(file, extent);

@@ -71,25 +71,30 @@ FoundExtent FoundIn(const ExtentScan& scan) {
           .use = scan.use()};
 }
 
-std::optional<ExtentUse> UseToLookFor(const ExtentRow& row, const FoundExtent& found) {
-  if (row.state != ExtentState::kOpen || !row.nonce.has_value()) return std::nullopt;
+std::optional<ExtentUse> UseToLookFor(const std::optional<ExtentRow>& row, const FoundExtent& found) {
+  if (!row.has_value() || !row->nonce.has_value()) return std::nullopt;
   if (!found.there || found.foreign || found.header_good) return std::nullopt;
-  if (found.known && found.use.life >= row.life) return std::nullopt;
-  return ExtentUse{.life = row.life, .nonce = *row.nonce};
+  const bool open = row->state == ExtentState::kOpen && (!found.known || found.use.life < row->life);
+  if (!open && (row->state != ExtentState::kSealed || found.known)) return std::nullopt;
+  return ExtentUse{.life = row->life, .nonce = *row->nonce};
 }
 
-bool IsStale(const ExtentRow& row, const FoundExtent& found) {
+bool IsStale(const std::optional<ExtentRow>& row, const FoundExtent& found) {
   if (!found.known || found.foreign || found.header_good) return false;
+  if (found.free) return true;
+  if (!row.has_value()) return false;
   const uint64_t life = found.use.life;
-  return row.state == ExtentState::kFree ? life <= row.life
-                                         : row.state == ExtentState::kOpen && life < row.life;
+  return row->state == ExtentState::kFree ? life <= row->life
+                                          : row->state == ExtentState::kOpen && life < row->life;
 }
 
 bool IsTold(const std::optional<ExtentRow>& row, ExtentState state, const ExtentUse& use) {
   return row.has_value() && row->state == state && row->life == use.life && row->nonce == use.nonce;
 }
 
-std::string_view WhyLost(const ExtentRow& row, const FoundExtent& found) {
+std::string_view WhyLost(const std::optional<ExtentRow>& told, const FoundExtent& found) {
+  if (!told.has_value()) return "";
+  const ExtentRow& row = *told;
   const bool empty = row.state == ExtentState::kFree;
   if (!found.there) return empty ? "" : "its file is gone, or cut short";
   if (found.foreign) return empty ? "" : "another extent's file is in its place";

@@ -41,13 +41,14 @@ struct FoundExtent {
 
 FoundExtent FoundIn(const ExtentScan& scan);
 
-// The use that the row says was begun there, where header and first record can be read of neither it nor a
-// later one: its records may lie behind them, and only a scan finds out. Empty where that is no question.
-std::optional<ExtentUse> UseToLookFor(const ExtentRow& row, const FoundExtent& found);
+// The use that the row says is there, where no page at the extent's ends can be read of it or a later one:
+// its records may lie behind them, and only a scan finds out. Empty where that is no question.
+std::optional<ExtentUse> UseToLookFor(const std::optional<ExtentRow>& row, const FoundExtent& found);
 
 // Whether a power cut tore the header with which another use began, and what else is there is of the use
-// before: its records were wanted no more. What a use has on disk for sure came after its header.
-bool IsStale(const ExtentRow& row, const FoundExtent& found);
+// before: its records were wanted no more. What a use has on disk for sure came after its header. The last
+// page of what was emptied says so itself; where that has an older release's trailer, the row has to.
+bool IsStale(const std::optional<ExtentRow>& row, const FoundExtent& found);
 
 // Whether the row says already that the extent is in that state of that use. Then that is on the disk for
 // sure, since rows are told behind a sync; else what was found may be in a cache alone, left there by a kill
@@ -58,6 +59,6 @@ bool IsTold(const std::optional<ExtentRow>& row, ExtentState state, const Extent
 // may lag behind the extents by any number of changes, since it is told after them: so a later use than the
 // row's is never wrong. It is told before in two places: that an extent is about to be used ("open"), and
 // that a file is about to be removed ("free").
-std::string_view WhyLost(const ExtentRow& row, const FoundExtent& found);
+std::string_view WhyLost(const std::optional<ExtentRow>& row, const FoundExtent& found);
 
 }  // namespace cistern

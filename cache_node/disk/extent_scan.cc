@@ -63,6 +63,11 @@ absl::Status ExtentScan::ReadEnds() {
     use_ = trailer->use;
   }
   if (!header_good_) {
+    const absl::StatusOr<ExtentHeader> again = DecodeExtentHeader(memory_.data());
+    if (again.ok() && again->extent == extent_ && again->free) {
+      use_ = again->use;
+      free_ = true;
+    }
     // The first record knows, too, which use this is: of one that is open yet, while the trailer is of the
     // use before.
     CISTERN_RETURN_IF_ERROR(read_(kPageBytes, memory_.data(), kPageBytes));
@@ -70,6 +75,7 @@ absl::Status ExtentScan::ReadEnds() {
     if (first.ok() && first->extent == extent_ && first->page == 1 &&
         (!use_.has_value() || first->use.life > use_->life)) {
       trailer_.reset();
+      free_ = false;
       use_ = first->use;
     }
     Note("extent_header", 0, header.ok() ? "names another extent" : std::string(header.status().message()));
@@ -81,6 +87,7 @@ void ExtentScan::LookFor(const ExtentUse& use) {
   looked_for_ = true;
   used_before_ = known();
   use_ = use;
+  free_ = false;
   trailer_.reset();
 }
 

@@ -32,7 +32,8 @@ class ExtentScan {
 
   static absl::StatusOr<ExtentScan> Create(uint32_t extent, ReadAt read);
 
-  // Header and footer's trailer: what use this is, whether it is free or sealed.
+  // Header and footer's trailer, in whose place an emptied extent has its header once more: what use this is,
+  // whether it is free or sealed.
   absl::Status ReadEnds();
   // It is of that use, which neither header nor first record can tell: Step finds what there is of it.
   void LookFor(const ExtentUse& use);

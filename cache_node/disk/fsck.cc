@@ -148,9 +148,7 @@ class Checker {
 
   // Whether there are records of the use that its row says was begun, as a start looks for them.
   absl::StatusOr<bool> LookBehindHeader(FileId file, const FoundExtent& found) {
-    const auto row = rows_.find(file);
-    if (row == rows_.end()) return false;
-    const std::optional<ExtentUse> begun = UseToLookFor(row->second, found);
+    const std::optional<ExtentUse> begun = UseToLookFor(RowOf(file), found);
     if (!begun.has_value()) return false;
     CISTERN_ASSIGN_OR_RETURN(ExtentScan scan, EndsOf(file));
     scan.LookFor(*begun);
@@ -233,21 +231,24 @@ class Checker {
     }
   }
 
+  std::optional<ExtentRow> RowOf(FileId file) const {
+    const auto row = rows_.find(file);
+    return row == rows_.end() ? std::nullopt : std::optional<ExtentRow>(row->second);
+  }
   void SayRow(FileId file, const ExtentRow& row, std::string_view why) {
     Problem("manifest_extent", absl::StrCat("manifest says \"", EncodeExtentRow(row), "\" of ", NameOf(file),
                                             ": ", std::string(why)));
   }
 
   bool IsWhatItsRowSays(FileId file, const FoundExtent& found) {
-    const auto row = rows_.find(file);
-    if (row == rows_.end()) return true;
-    if (IsStale(row->second, found)) {
+    const std::optional<ExtentRow> row = RowOf(file);
+    if (IsStale(row, found)) {
       Problem("extent_header",
               absl::StrCat(NameOf(file), " at 0: torn as its use began; a start makes it free"));
       return false;
     }
-    const std::string_view why = WhyLost(row->second, found);
-    if (!why.empty()) SayRow(file, row->second, why);
+    const std::string_view why = WhyLost(row, found);
+    if (!why.empty()) SayRow(file, *row, why);
     return why.empty();
   }
 
