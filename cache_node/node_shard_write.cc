@@ -258,7 +258,16 @@ void NodeShard::ExpirePuts(Nanos now) {
     ++counters_.puts_expired;
     AbandonPut(*put);
     if (row.state != PutState::kReceiving) continue;
-    // Its frame was cancelled with all its parts; they are due at the same time at the latest.
+    // Its frame was cancelled with all its parts, also those that have more time: left as they are, the end
+    // of another frame of that name would pass for theirs.
+    for (std::optional<uint32_t> at = puts_.AnyOf(row.peer); at.has_value();) {
+      const PutTable::Row other = puts_.row(*at);
+      if (other.state == PutState::kReceiving && other.request_id == row.request_id) {
+        ++counters_.puts_expired;
+        AbandonPut(*at);
+      }
+      at = other.next == UINT32_MAX ? std::nullopt : std::optional(other.next);
+    }
     ReplyError(row.peer, row.request_id, absl::DeadlineExceededError("put is past its deadline"));
   }
 }

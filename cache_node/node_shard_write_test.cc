@@ -152,6 +152,25 @@ TEST(NodeShard, F19_ADeadlineWhileBytesArriveCancelsThemFirst) {
   EXPECT_EQ(w.Lookup(peer, chain).hit_blocks, 0u);
 }
 
+TEST(NodeShard, F19_ADeadlineEndsAllPutsOfItsFrame) {
+  ShardWorld w(4 * kMiB);
+  const PeerId peer = w.Connect();
+  ChainRequest soon = w.Chain(w.Blocks(1), kPart), late = w.Chain(w.Blocks(1), kPart);
+  soon.deadline_ms = 1000;
+  late.deadline_ms = 20'000;
+  Offered first(w, peer, soon), second(w, peer, late);
+  PutRequest both = first.put;
+  both.parts.push_back(second.put.parts[0]);
+  w.transport.BeginFrame(peer, FrameType::kPut, 99, both, 0, first.bytes.size() + second.bytes.size());
+  w.clock.Advance(2 * kSecond);
+  w.shard->Poll();
+  EXPECT_EQ(w.shard->ram().writing_parts(), 0u);
+  // A frame of the same name brings bytes that went nowhere: they make nothing visible.
+  w.transport.BeginFrame(peer, FrameType::kPut, 99, second.put, 0, second.bytes.size());
+  w.transport.EndFrame(peer, second.bytes);
+  EXPECT_EQ(w.Lookup(peer, late).hit_blocks, 0u);
+}
+
 TEST(NodeShard, F19_WhereBytesCannotBeCancelledThePeerIsFencedBeforeTheSlotIsFree) {
   ShardWorld w(4 * kMiB);
   w.transport.can_cancel = false;
