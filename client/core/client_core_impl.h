@@ -105,6 +105,8 @@ struct ClientCore::Impl final : public TransportHandler {
   void AdvanceFind(Operation& op);
   void PumpAsks(Operation& op);
   bool WindowFull(const Operation& op, const Ask& ask) const;
+  bool ApplyNext(Operation& op);
+  static bool IsBehindOpen(const Operation& op, uint32_t index);
   void ApplyAnswer(Operation& op, uint32_t index);
   bool TryOtherLevel(const Operation& op, RunState& run);
   void Miss(RunState& run, PartResult why, Operation& op);

@@ -153,20 +153,12 @@ void ClientCore::Impl::AdvanceFind(Operation& op) {
   }
   if (!op.started) BeginFind(op);
   while (!op.found) {
-    bool answered = false;
-    for (uint32_t i = op.round_first; i < op.ask_count; ++i) {
-      if (op.asks[i].state != AskState::kAnswered) continue;
-      op.asks[i].state = AskState::kDone;
-      ApplyAnswer(op, i);
-      answered = true;
-    }
+    if (ApplyNext(op)) continue;
     PumpAsks(op);
+    if (ApplyNext(op)) continue;
     bool open = op.asks_open != 0;
-    for (uint32_t i = op.round_first; i < op.ask_count && !answered; ++i) {
-      answered |= op.asks[i].state == AskState::kAnswered;
-      open |= op.asks[i].state == AskState::kWaiting;
-    }
-    if (answered) continue;
+    for (uint32_t i = op.round_first; i < op.ask_count && !open; ++i)
+      open = op.asks[i].state == AskState::kWaiting;
     if (open) break;
     if (!BuildRound(op)) FinishFind(op);
   }
@@ -233,6 +225,31 @@ void ClientCore::Impl::TakeDetail(Operation& op, const Ask& ask) {
   }
 }
 
+// Applies an answer that has come. Those about one run wait for each other: a node may be slower with the
+// first.
+bool ClientCore::Impl::ApplyNext(Operation& op) {
+  for (uint32_t i = op.round_first; i < op.ask_count; ++i) {
+    if (op.asks[i].state != AskState::kAnswered || IsBehindOpen(op, i)) continue;
+    op.asks[i].state = AskState::kDone;
+    ApplyAnswer(op, i);
+    return true;
+  }
+  return false;
+}
+
+// Whether an ask goes on with a run whose part before it is not answered yet.
+bool ClientCore::Impl::IsBehindOpen(const Operation& op, uint32_t index) {
+  const Piece& first = op.pieces[op.asks[index].first_piece];
+  const RunState& run = op.runs[first.run];
+  if (run.ended || run.run.first + run.have >= first.first) return false;
+  for (uint32_t i = op.round_first; i < index; ++i) {
+    const Ask& ask = op.asks[i];
+    if (ask.state != AskState::kDone && op.pieces[ask.first_piece + ask.pieces - 1].run == first.run)
+      return true;
+  }
+  return false;
+}
+
 // Spreads an ask's answer over its runs.
 void ClientCore::Impl::ApplyAnswer(Operation& op, uint32_t index) {
   Ask& ask = op.asks[index];
@@ -241,13 +258,19 @@ void ClientCore::Impl::ApplyAnswer(Operation& op, uint32_t index) {
   const PartResult why = ask.failure != PartResult::kOk ? ask.failure : ask.set.reply.stopped_by;
   const bool more = ask.failure == PartResult::kOk && ask.set.more;
   bool stopped = false;
+  uint32_t at = 0;
   for (uint32_t i = ask.first_piece; i < ask.first_piece + ask.pieces; ++i) {
     Piece& piece = op.pieces[i];
     RunState& run = op.runs[piece.run];
-    if (run.ended || run.run.first + run.have != piece.first)
-      continue;  // An earlier piece of the run is missing.
-    piece.got = std::min(left, piece.count);
-    left -= piece.got;
+    const uint32_t here = std::min(left, piece.count);
+    piece.at = std::exchange(at, at + here);
+    left -= here;
+    if (run.ended || run.run.first + run.have != piece.first) {  // An earlier piece of the run is missing.
+      // It is asked for again with that; its bytes may have come with this answer.
+      for (uint32_t b = 0; b < here && ask.set.inlined; ++b) op.pages[piece.first + b - op.first] = {};
+      continue;
+    }
+    piece.got = here;
     run.have = piece.first + piece.got - run.run.first;
     if (piece.got == piece.count || more) continue;  // More is on its way: the next round asks for it there.
     if (!stopped || ask.failure != PartResult::kOk) {
@@ -268,13 +291,12 @@ void ClientCore::Impl::ApplyAnswer(Operation& op, uint32_t index) {
 void ClientCore::Impl::QueueFetch(Operation& op, uint32_t index) {
   const Ask& ask = op.asks[index];
   const auto coords = static_cast<uint32_t>(op.coords.size());
-  uint32_t part = 0;
   for (uint32_t i = ask.first_piece; i < ask.first_piece + ask.pieces; ++i) {
     const Piece& piece = op.pieces[i];
     for (uint32_t b = 0; b < piece.got; ++b) {
-      for (uint32_t c = 0; c < coords; ++c) op.transfers.push_back({index, part++, piece.first + b, c});
+      const uint32_t part = (piece.at + b) * coords;
+      for (uint32_t c = 0; c < coords; ++c) op.transfers.push_back({index, part + c, piece.first + b, c});
     }
-    if (piece.got < piece.count) return;
   }
 }
 

@@ -61,15 +61,13 @@ void ClientCore::Impl::MakePlan(Operation& op) {
       QueueRelease(ask.set);
       continue;
     }
-    uint32_t block = 0, used = 0;
+    uint32_t used = 0;
     for (uint32_t p = ask.first_piece; p < ask.first_piece + ask.pieces; ++p) {
       const Piece& piece = op.pieces[p];
-      for (uint32_t b = 0; b < piece.got; ++b, ++block) {
-        if (piece.first + b >= op.hit) continue;
-        plan.where[piece.first + b] = {plan.set_count, block};
-        used = block + 1;
+      for (uint32_t b = 0; b < piece.got && piece.first + b < op.hit; ++b) {
+        plan.where[piece.first + b] = {plan.set_count, piece.at + b};
+        used = piece.at + b + 1;
       }
-      if (piece.got < piece.count) break;
     }
     if (used < ask.set.reply.hit_blocks) NoteStranded(op, ask, used);
     if (plan.set_count == plan.sets.size()) plan.sets.emplace_back();

@@ -20,7 +20,8 @@ struct Piece {
   uint32_t run = 0;
   uint32_t first = 0;  // Block in the chain.
   uint32_t count = 0;
-  uint32_t got = 0;  // Leading blocks that the peer has.
+  uint32_t got = 0;  // Leading blocks that the peer has ...
+  uint32_t at = 0;   // ... and where they begin among those of its answer.
 };
 
 // A run while its owner is looked for: the current one first, then those of older maps.

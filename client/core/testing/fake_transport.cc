@@ -178,6 +178,8 @@ bool FakeTransport::Deliver(PeerId id) {
     std::rotate(peer.replies.begin(), peer.replies.begin() + 1, peer.replies.end());
     if (peer.replies.front().header.type == peer.node->hold_type) return false;
   }
+  if (peer.node->newest_first && !peer.replies.front().begun)
+    std::rotate(peer.replies.begin(), peer.replies.end() - 1, peer.replies.end());
   Reply& front = peer.replies.front();
   if (!front.payload.empty() && !Land(id, front)) return true;
   if (peers_.find(id) == peers_.end()) return true;

@@ -34,10 +34,12 @@ struct FakeNode {
   std::map<uint64_t, FakePart> offered;  // By put id.
   uint64_t next_put = 1;
 
-  bool refuse = false;    // Connections are refused at once.
-  bool silent = false;    // Accepts, then never says anything (a stopped process).
-  bool hold = false;      // Replies are made but kept back.
-  FrameType hold_type{};  // Replies of this type are kept back, others pass.
+  bool refuse = false;        // Connections are refused at once.
+  bool denies = false;        // ... because it does not take the ticket.
+  bool silent = false;        // Accepts, then never says anything (a stopped process).
+  bool hold = false;          // Replies are made but kept back.
+  FrameType hold_type{};      // Replies of this type are kept back, others pass.
+  bool newest_first = false;  // Of the replies that are there the newest goes out first.
   bool one_sided = true;
   uint32_t ttl_ms = 2000;
   std::map<FrameType, uint64_t> frames;  // Received, by type.
