@@ -235,6 +235,7 @@ bool Client::Impl::PollLocked(std::vector<std::function<void()>>& run) {
   if (core_->HasGonePeers()) {  // Beginning a gRPC call takes a while: not under the lock.
     run.push_back([this, gone = core_->TakeGonePeers()] { link_->ReportGone(gone); });
   }
+  if (core_->TakeTicketRefused()) link_->RenewTicket();
   TellFinished();
   return did;
 }

@@ -87,11 +87,13 @@ struct RouterLink::Impl {
   BootClock clock;
   Backoff backoff;
   Nanos renew_at = 0;
+  Nanos renew_not_before = 0;  // Whoever asks for it.
 
   GoneReporter gone;
   CallGuard guard;
   std::atomic<uint64_t> attempts{0};
   std::atomic<uint64_t> connects{0};
+  std::atomic<bool> renew_asked{false};
   mutable absl::Mutex mutex;
   absl::Status error ABSL_GUARDED_BY(mutex);
   bool connected ABSL_GUARDED_BY(mutex) = false;
@@ -108,7 +110,8 @@ void RouterLink::Impl::SetError(const absl::Status& status) {
 }
 
 absl::Status RouterLink::Impl::GetTicket(proto::Cluster::Stub& stub) {
-  renew_at = clock.Now() + options.renew_min;  // Holds unless this attempt succeeds.
+  renew_asked = false;
+  renew_at = renew_not_before = clock.Now() + options.renew_min;  // Holds unless this attempt succeeds.
   proto::GetTicketRequest request;
   request.set_tenant(options.tenant);
   request.set_rights(options.rights);
@@ -133,7 +136,8 @@ absl::Status RouterLink::Impl::GetTicket(proto::Cluster::Stub& stub) {
 }
 
 bool RouterLink::Impl::TicketIsDue() {
-  if (clock.Now() >= renew_at) return true;
+  const Nanos now = clock.Now();
+  if (now >= renew_at || (renew_asked && now >= renew_not_before)) return true;
   const absl::MutexLock lock(&mutex);
   return !ticket ||
          (map && map->cluster != ticket->cluster);  // The router at this address is another one now.
@@ -238,6 +242,8 @@ void RouterLink::ReportGone(const std::vector<GonePeer>& peers) {
   const std::optional<TicketGrant> held = ticket();
   if (held && !peers.empty()) impl_->gone.Report(held->sealed, peers);
 }
+
+void RouterLink::RenewTicket() { impl_->renew_asked = true; }
 
 std::optional<ClusterMap> RouterLink::map() const {
   const absl::MutexLock lock(&impl_->mutex);

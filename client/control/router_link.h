@@ -63,6 +63,9 @@ class RouterLink {
   // comes meanwhile goes with the next. Without a connection or beyond kGonePeersMax it is dropped: a node
   // that stays dead is found dead again. Thread: any.
   void ReportGone(const std::vector<GonePeer>& peers);
+  // A node has refused the ticket, as after a step of somebody's wall clock: another one is asked for with
+  // the next copy of the map, renew_min after the last at the earliest. Never waits. Thread: any.
+  void RenewTicket();
   // One call with its own deadline, from any thread; independent of the background thread.
   absl::StatusOr<ClusterStatus> GetStatus(Nanos timeout);
 

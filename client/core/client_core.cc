@@ -343,6 +343,7 @@ Nanos ClientCore::NextWake() const {
 size_t ClientCore::outstanding() const { return impl_->active_.size() + impl_->refused_.size(); }
 bool ClientCore::HasGonePeers() const { return impl_->peers_.HasGone(); }
 std::vector<GonePeer> ClientCore::TakeGonePeers() { return impl_->peers_.TakeGone(); }
+bool ClientCore::TakeTicketRefused() { return impl_->peers_.TakeTicketRefused(); }
 std::vector<PeerRow> ClientCore::PeerRows() const { return impl_->peers_.Rows(); }
 
 PeerId ClientCore::PeerOf(std::string_view node, uint32_t shard) const {

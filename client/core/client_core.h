@@ -94,6 +94,8 @@ class ClientCore {
   // (F32).
   bool HasGonePeers() const;
   std::vector<GonePeer> TakeGonePeers();
+  // Whether a node has refused the ticket since last asked: another one may be taken.
+  bool TakeTicketRefused();
 
   std::vector<PeerRow> PeerRows() const;
   PeerId PeerOf(std::string_view node, uint32_t shard) const;  // 0 when not up.

@@ -325,5 +325,21 @@ TEST_F(ClientFault, AnotherProcessAtTheAddressIsNotTalkedTo) {
   EXPECT_NE(core_->PeerRows()[0].why.find("incarnation"), std::string::npos) << core_->PeerRows()[0].why;
 }
 
+TEST_F(ClientFault, ARefusedTicketIsTold) {
+  AddNode("node-1");
+  Start();
+  const auto keys = MakeKeys(1);
+  Fill(keys, 1);
+  nodes_[0]->refuse = true;
+  EXPECT_EQ(Lookup(keys).blocks, 0u);
+  EXPECT_FALSE(core_->TakeTicketRefused());
+  nodes_[0]->refuse = false;
+  nodes_[0]->denies = true;
+  clock_.Advance(10 * kSecond);
+  EXPECT_EQ(Lookup(keys).blocks, 0u);
+  EXPECT_TRUE(core_->TakeTicketRefused());
+  EXPECT_FALSE(core_->TakeTicketRefused()) << "once";
+}
+
 }  // namespace
 }  // namespace cistern

@@ -245,6 +245,7 @@ void PeerTable::OnDown(PeerId id, const absl::Status& why) {
   by_id_.erase(id);
   if (peer == nullptr || peer->id != id) return;
   if (peer->state == PeerState::kConnecting) {
+    ticket_refused_ |= absl::IsPermissionDenied(why);
     peer->attempt_notes += std::string(why.message()) + "; ";
     peer->id = 0;
     ++peer->attempt;

@@ -115,6 +115,9 @@ class PeerTable {
   // Nodes found dead since last asked, each once: what the router should hear of (F32).
   bool HasGone() const { return !gone_.empty(); }
   std::vector<GonePeer> TakeGone() { return std::exchange(gone_, {}); }
+  // Whether a node has refused the ticket since last asked: its clock may have moved on past the ticket's
+  // end.
+  bool TakeTicketRefused() { return std::exchange(ticket_refused_, false); }
 
   std::vector<PeerRow> Rows() const;
 
@@ -157,6 +160,7 @@ class PeerTable {
   std::vector<GonePeer> gone_;  // kGonePeersMax at most.
   Nanos next_wake_ = kNever;
   PeerId fencing_ = 0;  // Cut by us, not by the network.
+  bool ticket_refused_ = false;
 };
 
 }  // namespace cistern

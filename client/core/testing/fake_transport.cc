@@ -11,8 +11,10 @@ absl::StatusOr<PeerId> FakeTransport::Connect(const std::string& address, const 
   ++connect_calls[address];
   const auto it = nodes.find(address);
   const PeerId id = next_++;
-  if (it == nodes.end() || it->second->refuse) {
-    refused_.push_back(id);
+  const bool denies = it != nodes.end() && it->second->denies;
+  if (it == nodes.end() || it->second->refuse || denies) {
+    refused_.emplace_back(id, denies ? absl::PermissionDeniedError("ticket: expired")
+                                     : absl::UnavailableError("connection refused"));
     return id;
   }
   auto peer = std::make_unique<Peer>();
@@ -202,9 +204,9 @@ bool FakeTransport::Deliver(PeerId id) {
 bool FakeTransport::Poll() {
   bool did = false;
   while (!refused_.empty()) {
-    const PeerId id = refused_.back();
+    const auto [id, why] = refused_.back();
     refused_.pop_back();
-    handler_->OnPeerDown(id, absl::UnavailableError("connection refused"));
+    handler_->OnPeerDown(id, why);
     did = true;
   }
   std::vector<PeerId> ids;

@@ -141,7 +141,7 @@ class FakeTransport final : public Transport {
   TransportHandler* handler_ = nullptr;
   PeerId next_ = 1;
   std::map<PeerId, std::unique_ptr<Peer>> peers_;
-  std::vector<PeerId> refused_;
+  std::vector<std::pair<PeerId, absl::Status>> refused_;
 };
 
 }  // namespace cistern

@@ -239,6 +239,20 @@ TEST_F(RouterLinkTest, RenewsItsTicketLongBeforeItEnds) {
   EXPECT_EQ(link.connects(), 1u);  // Over the same connection.
 }
 
+TEST_F(RouterLinkTest, RenewsATicketThatIsRefused) {
+  StopRouter();
+  ServiceOptions service;
+  service.watch_keep_alive = 10 * kMillisecond;
+  StartRouter(service, {});
+  RouterLinkOptions options = Options(address());
+  options.renew_min = kMillisecond;
+  Watched<Heard> heard;
+  RouterLink link(options, Into(heard));
+  ASSERT_TRUE(heard.WaitUntil([](const Heard& h) { return h.tickets.size() == 1; }));
+  link.RenewTicket();
+  EXPECT_TRUE(heard.WaitUntil([](const Heard& h) { return h.tickets.size() == 2; }));
+}
+
 TEST_F(RouterLinkTest, F26_ManyWaitersMakeOneAttemptAtATimeWithBackoff) {
   StopRouter();
   auto down = std::make_unique<BareListener>(BareListener::kHangUp);
