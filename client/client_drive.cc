@@ -375,6 +375,8 @@ void Client::Impl::Drive(const bool* done) {
     if (did) spin.Reset();
     if (did && run.empty()) continue;
     if (run.empty() && (*done || !options_.spin)) continue;
+    // A callback takes as long as it likes, and may wait for what another thread waits for: that one drives.
+    if (!run.empty() && waiters_ > 1) turn_.SignalAll();
     const MutexUnlock unlocked(&mutex_);  // Others may submit between two polls.
     if (run.empty()) {
       spin.Once();

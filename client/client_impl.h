@@ -105,12 +105,23 @@ struct Client::Impl {
   // Sockets, the put window, and the fabric where there is to be one.
   Status OpenTransport() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // Where `submit` throws, what it has begun ends: no byte lands in memory that the caller has back.
+  template <typename Submit>
+  auto AsOneCall(Submit&& submit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const ClientCore::OneCall one(*core_);
+    try {
+      return submit();
+    } catch (...) {
+      core_->Cancel(one.id());
+      throw;
+    }
+  }
   // Runs `submit` with the lock held and the core's news applied.
   template <typename Submit>
   auto Locked(Submit&& submit, bool will_wait = false) ABSL_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(&mutex_);
     mailbox_.Drain();
-    auto result = submit();
+    auto result = AsOneCall(submit);
     if (!will_wait || asleep_) Arm();
     return result;
   }

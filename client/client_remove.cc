@@ -1,3 +1,4 @@
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,36 +12,45 @@
 namespace cistern {
 namespace {
 
-// One request's blocks at all shards; adds to `totals`. The first failure is kept, the others are asked all
-// the same.
-void RemoveOnce(Client::Impl& impl, const DropRequest& request, Nanos deadline, RemoveReport& totals) {
+// One request's blocks at all shards. Owners: the callbacks, and who waits: that one may leave with an
+// exception.
+struct Round {
+  RemoveReport report;  // The first failure is kept, the others are asked all the same.
   uint32_t left = 0;
   bool done = false;
+
+  void Take(const std::string& node, const AdminOutcome& outcome) {
+    DropReply reply;
+    absl::Status status = outcome.status;
+    if (status.ok()) status = reply.Decode(outcome.body);
+    if (!status.ok() && report.status.ok())
+      report.status = ToPublic(absl::Status(status.code(), node + ": " + std::string(status.message())));
+    report.removed_parts += reply.dropped_parts + reply.kept_parts;
+  }
+};
+
+void RemoveOnce(Client::Impl& impl, const DropRequest& request, Nanos deadline, RemoveReport& totals) {
+  const auto round = std::make_shared<Round>();
   impl.Locked(
       [&] {
         const ClusterMap& map = impl.core_->map();
-        for (const NodeEntry& node : map.nodes) left += static_cast<uint32_t>(node.shards.size());
-        done = left == 0;
+        for (const NodeEntry& node : map.nodes) round->left += static_cast<uint32_t>(node.shards.size());
+        round->done = round->left == 0;
         for (const NodeEntry& node : map.nodes) {
           for (uint32_t shard = 0; shard < node.shards.size(); ++shard) {
-            impl.core_->Drop(
-                node.id, shard, request, deadline, [&, id = node.id](const AdminOutcome& outcome) {
-                  DropReply reply;
-                  absl::Status status = outcome.status;
-                  if (status.ok()) status = reply.Decode(outcome.body);
-                  if (!status.ok() && totals.status.ok()) {
-                    totals.status =
-                        ToPublic(absl::Status(status.code(), id + ": " + std::string(status.message())));
-                  }
-                  totals.removed_parts += reply.dropped_parts + reply.kept_parts;
-                  if (--left == 0) done = impl.finished_ = true;
-                });
+            impl.core_->Drop(node.id, shard, request, deadline,
+                             [&impl, round, id = node.id](const AdminOutcome& outcome) {
+                               round->Take(id, outcome);
+                               if (--round->left == 0) round->done = impl.finished_ = true;
+                             });
           }
         }
         return true;
       },
       /*will_wait=*/true);
-  impl.WaitFor(&done);
+  impl.WaitFor(&round->done);
+  if (totals.status.ok()) totals.status = round->report.status;
+  totals.removed_parts += round->report.removed_parts;
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ Value WaitOn(Client::Impl& impl, Submit&& submit) {
   MutexLock lock(&impl.mutex_);
   const Client::Impl::Seat seat(impl, waiter);
   impl.mailbox_.Drain();
-  waiter.op = submit(Landing<Value>{&impl, waiter.serial});
+  waiter.op = impl.AsOneCall([&] { return submit(Landing<Value>{&impl, waiter.serial}); });
   if (impl.asleep_) impl.Arm();
   impl.Drive(&waiter.done);
   return std::move(waiter.value);

@@ -52,12 +52,19 @@ absl::Status FrameWriter::Push(const OutFrame& frame, uint8_t version) {
   EncodeFrameHeader(header, raw);
 
   const size_t head_offset = heads_.size();
-  heads_.insert(heads_.end(), raw, raw + kFrameHeaderBytes);
-  heads_.insert(heads_.end(), frame.body.begin(), frame.body.end());
-  heads_.resize(head_offset + head_bytes);
-  chunks_.push_back({nullptr, head_offset, head_bytes, 0, 0});
-  for (const ConstSegment& segment : frame.payload) {
-    if (segment.bytes > 0) chunks_.push_back({segment.data, 0, segment.bytes, 0, 0});
+  const size_t chunks = chunks_.size();
+  try {
+    heads_.insert(heads_.end(), raw, raw + kFrameHeaderBytes);
+    heads_.insert(heads_.end(), frame.body.begin(), frame.body.end());
+    heads_.resize(head_offset + head_bytes);
+    chunks_.push_back({nullptr, head_offset, head_bytes, 0, 0});
+    for (const ConstSegment& segment : frame.payload) {
+      if (segment.bytes > 0) chunks_.push_back({segment.data, 0, segment.bytes, 0, 0});
+    }
+  } catch (...) {  // Half a frame would take what follows it for its own rest.
+    heads_.resize(head_offset);
+    chunks_.erase(chunks_.begin() + static_cast<ptrdiff_t>(chunks), chunks_.end());
+    throw;
   }
   chunks_.back().frame_bytes = head_bytes;
   chunks_.back().cookie = frame.cookie;

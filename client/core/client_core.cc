@@ -100,6 +100,27 @@ void FillPages(Operation& op, absl::Span<const uint32_t> ends) {
 
 }  // namespace
 
+// A submission that throws, for want of memory, has begun nothing: `done` is not told, and nothing of it
+// lands in the caller's memory any more.
+template <typename Fill, typename Start>
+OpId ClientCore::Impl::Launch(Operation& op, Fill&& fill, Start&& start) {
+  const OpId id = op.id;
+  try {
+    fill();
+  } catch (...) {
+    active_.pop_back();
+    Recycle(op);
+    throw;
+  }
+  try {
+    start();
+  } catch (...) {
+    Forsake(op);
+    throw;
+  }
+  return id;
+}
+
 ClientCore::ClientCore(const ClientCoreOptions& options, Clock& clock, Transport& transport, Random& random)
     : impl_(std::make_unique<Impl>(options, clock, transport, random)) {}
 ClientCore::~ClientCore() = default;
@@ -127,12 +148,12 @@ OpId ClientCore::Lookup(const CallSpec& call, LookupDone done) {
     impl_->Refuse([status, done = std::move(done)] { done(LookupOutcome{.status = status}); });
     return 0;
   }
-  FillCall(*op, call);
-  op->limit = static_cast<uint32_t>(call.chain.blocks.size());
-  op->lookup_done = std::move(done);
-  const OpId id = op->id;
-  impl_->StartFind(*op);
-  return id;
+  const auto fill = [&] {
+    FillCall(*op, call);
+    op->limit = static_cast<uint32_t>(call.chain.blocks.size());
+    op->lookup_done = std::move(done);
+  };
+  return impl_->Launch(*op, fill, [&] { impl_->StartFind(*op); });
 }
 
 OpId ClientCore::Plan(const CallSpec& call, PlanDone done) {
@@ -143,13 +164,13 @@ OpId ClientCore::Plan(const CallSpec& call, PlanDone done) {
     impl_->Refuse([status, done = std::move(done)] { done(PlanOutcome{.status = status}); });
     return 0;
   }
-  FillCall(*op, call);
-  op->limit = static_cast<uint32_t>(call.chain.blocks.size());
-  op->first = call.first;
-  op->plan_done = std::move(done);
-  const OpId id = op->id;
-  impl_->StartFind(*op);
-  return id;
+  const auto fill = [&] {
+    FillCall(*op, call);
+    op->limit = static_cast<uint32_t>(call.chain.blocks.size());
+    op->first = call.first;
+    op->plan_done = std::move(done);
+  };
+  return impl_->Launch(*op, fill, [&] { impl_->StartFind(*op); });
 }
 
 OpId ClientCore::Fetch(const CallSpec& call, const PageView& pages, LoadDone done) {
@@ -162,14 +183,16 @@ OpId ClientCore::Fetch(const CallSpec& call, const PageView& pages, LoadDone don
     impl_->Refuse([status, done = std::move(done)] { done(LoadOutcome{.status = status, .pages = {}}); });
     return 0;
   }
-  FillCall(*op, call);
-  FillPages(*op, pages.ends);
-  op->segments.assign(pages.segments.begin(), pages.segments.end());
-  op->limit = static_cast<uint32_t>(pages.size());
-  op->load_done = std::move(done);
-  const OpId id = op->id;
-  if (!impl_->JoinFlight(*op)) impl_->StartFind(*op);
-  return id;
+  const auto fill = [&] {
+    FillCall(*op, call);
+    FillPages(*op, pages.ends);
+    op->segments.assign(pages.segments.begin(), pages.segments.end());
+    op->limit = static_cast<uint32_t>(pages.size());
+    op->load_done = std::move(done);
+  };
+  return impl_->Launch(*op, fill, [&] {
+    if (!impl_->JoinFlight(*op)) impl_->StartFind(*op);
+  });
 }
 
 OpId ClientCore::Load(PlanHandle handle, uint32_t first, const PageView& pages,
@@ -198,18 +221,18 @@ OpId ClientCore::Load(PlanHandle handle, uint32_t first, const PageView& pages,
     impl_->Refuse([status, done = std::move(done)] { done(LoadOutcome{.status = status, .pages = {}}); });
     return 0;
   }
-  op->chain = plan->chain;
-  op->SetParts(wanted, impl_->picked_bytes_);
-  FillPages(*op, pages.ends);
-  op->segments.assign(pages.segments.begin(), pages.segments.end());
-  op->first = first;
-  op->plan = plan;
-  if (shared.size() == wanted.size()) op->shared.assign(shared.begin(), shared.end());
-  ++plan->users;
-  op->load_done = std::move(done);
-  const OpId id = op->id;
-  impl_->StartLoad(*op);
-  return id;
+  const auto fill = [&] {
+    op->chain = plan->chain;
+    op->SetParts(wanted, impl_->picked_bytes_);
+    FillPages(*op, pages.ends);
+    op->segments.assign(pages.segments.begin(), pages.segments.end());
+    op->first = first;
+    if (shared.size() == wanted.size()) op->shared.assign(shared.begin(), shared.end());
+    op->load_done = std::move(done);
+    op->plan = plan;
+    ++plan->users;
+  };
+  return impl_->Launch(*op, fill, [&] { impl_->StartLoad(*op); });
 }
 
 OpId ClientCore::Store(const CallSpec& call, uint32_t first, const ConstPageView& pages, StoreDone done) {
@@ -222,15 +245,15 @@ OpId ClientCore::Store(const CallSpec& call, uint32_t first, const ConstPageView
     impl_->Refuse([status, done = std::move(done)] { done(StoreOutcome{.status = status, .pages = {}}); });
     return 0;
   }
-  FillCall(*op, call);
-  FillPages(*op, pages.ends);
-  op->const_segments.assign(pages.segments.begin(), pages.segments.end());
-  op->first = first;
-  op->limit = first + static_cast<uint32_t>(pages.size());
-  op->store_done = std::move(done);
-  const OpId id = op->id;
-  impl_->StartStore(*op);
-  return id;
+  const auto fill = [&] {
+    FillCall(*op, call);
+    FillPages(*op, pages.ends);
+    op->const_segments.assign(pages.segments.begin(), pages.segments.end());
+    op->first = first;
+    op->limit = first + static_cast<uint32_t>(pages.size());
+    op->store_done = std::move(done);
+  };
+  return impl_->Launch(*op, fill, [&] { impl_->StartStore(*op); });
 }
 
 void ClientCore::Release(PlanHandle handle) {
@@ -262,11 +285,11 @@ void ClientCore::Supersede(const ChainView& chain, uint32_t block, uint64_t succ
   impl_->FlushNotes();
 }
 
-void ClientCore::Cancel(OpId id) {
-  Operation* op = impl_->FindOp(id);
-  if (op == nullptr || op->completed) return;
-  impl_->End(*op, PartResult::kCancelled);
-}
+void ClientCore::Cancel(OpId id) { impl_->CancelCall(id); }
+
+ClientCore::OneCall::OneCall(ClientCore& core)
+    : core_(core), before_(std::exchange(core.impl_->scope_, &scope_)) {}
+ClientCore::OneCall::~OneCall() { core_.impl_->scope_ = before_; }
 
 std::string_view ClientCore::PlanOwner(PlanHandle handle, uint32_t index) const {
   const PlanState* plan = impl_->FindPlan(handle);

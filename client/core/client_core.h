@@ -72,6 +72,21 @@ class ClientCore {
   void Forget(PlanHandle plan);
   // Ends the call with kCancelled for what had not arrived; its memory is free once done has run.
   void Cancel(OpId op);
+  // What is asked for while one lives, and what the callbacks of that ask for, is one call: Cancel with the
+  // id of its first operation ends all of it, and nothing more of it begins.
+  class OneCall {
+   public:
+    explicit OneCall(ClientCore& core);
+    ~OneCall();
+    OneCall(const OneCall&) = delete;
+    OneCall& operator=(const OneCall&) = delete;
+    OpId id() const { return scope_.id; }  // 0: nothing has begun.
+
+   private:
+    ClientCore& core_;
+    CallScope scope_;
+    CallScope* const before_;
+  };
 
   // Node that serves block `index` of a live plan; empty otherwise.
   std::string_view PlanOwner(PlanHandle plan, uint32_t index) const;

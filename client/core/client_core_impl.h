@@ -2,6 +2,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,7 @@ struct ClientCore::Impl final : public TransportHandler {
   Request* NewRequest(Operation* op, FrameType type, uint32_t index, ClientPeer& peer, Nanos now);
   void Unlink(Request* request);  // Leaves operation and peer; the slot is free afterwards.
   PartResult Admit(ClientPeer& peer) { return peers_.Admit(peer, clock_.Now()); }
+  absl::Status SendFrame(PeerId peer, const OutFrame& frame);
   void Transmit(Request& request);
   void EncodeAsk(Operation& op, Ask& ask, Request& request, OutFrame& frame);
   void FailRequest(Request& request, PartResult why);
@@ -84,8 +86,13 @@ struct ClientCore::Impl final : public TransportHandler {
   // core_lifecycle.cc
   void Close();
   Operation* Begin(OpKind kind, Nanos deadline);  // Null: WhyRefused.
+  template <typename Fill, typename Start>
+  OpId Launch(Operation& op, Fill&& fill, Start&& start);
+  void Forsake(Operation& op);
+  bool BeginsNothing() const { return closing_ || (scope_ != nullptr && scope_->over); }
   absl::Status WhyRefused() const;
   void Refuse(std::function<void()> callback);
+  void CancelCall(OpId id);
   void MarkDirty(Operation& op);
   void Advance(Operation& op);
   void End(Operation& op, PartResult why);
@@ -95,12 +102,12 @@ struct ClientCore::Impl final : public TransportHandler {
   bool RunCallbacks();
   void Deliver(Operation& op);
   void Recycle(Operation& op);
-  Operation* FindOp(OpId id);
 
   // core_find.cc: Lookup, Plan, Fetch.
   void StartFind(Operation& op);
   void BeginFind(Operation& op);
   bool BuildRound(Operation& op);
+  void ListAsks(Operation& op);
   void AddPiece(Operation& op, const Piece& piece, uint32_t slot);
   void AdvanceFind(Operation& op);
   void PumpAsks(Operation& op);
@@ -154,7 +161,7 @@ struct ClientCore::Impl final : public TransportHandler {
   bool ServePuts();
   bool SendPuts(Operation& op, uint32_t index);
   bool FillInline(Operation& op, const PutFrame& frame);
-  bool FillFromWindow(Operation& op, PutFrame& frame, int32_t& chunk);
+  bool FillFromWindow(Operation& op, PutFrame& frame);
   bool SumPart(Ask& ask, uint64_t bytes, std::byte* to, uint32_t& crc);
   void DropPuts(Operation& op, Ask& ask, PartResult why);
   void ApplyPutReply(Operation& op, uint32_t index, absl::Span<const PartResult> results, PartResult failure);
@@ -195,7 +202,12 @@ struct ClientCore::Impl final : public TransportHandler {
   uint64_t put_budget_ = kPutBytesPerPoll;  // What is left of this Poll's.
   std::vector<Operation*> completed_;
   std::vector<Operation*> delivering_;
-  std::vector<std::function<void()>> refused_;
+  struct Refused {
+    std::function<void()> callback;
+    std::optional<CallScope> scope;  // It was asked for in.
+  };
+  std::vector<Refused> refused_;
+  CallScope* scope_ = nullptr;  // What is begun belongs to it.
   uint64_t op_sequence_ = 0;
   bool closing_ = false;  // Nothing is begun any more, and nobody connected to.
   std::vector<std::unique_ptr<PlanState>> plans_;

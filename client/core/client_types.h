@@ -78,6 +78,12 @@ struct ConstPageView {
 using OpId = uint64_t;        // Never 0 for an accepted call.
 using PlanHandle = uint64_t;  // 0: none (a hit of length 0).
 
+// A call of several operations (ClientCore::OneCall): the first one's id, 0 before there is one.
+struct CallScope {
+  OpId id = 0;
+  bool over = false;  // Cancelled.
+};
+
 // `status` is not OK only for requests that break a limit or ran out of pool; misses, dead peers and
 // deadlines are OK with the reason in the results. Spans are valid during the callback.
 struct LookupOutcome {

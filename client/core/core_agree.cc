@@ -12,9 +12,9 @@ OpId ClientCore::Impl::StartAgree(const BlockHash& first_block, const AgreeReque
   const bool asks = peer != nullptr && peer->takes_notes;
   Operation* op = asks ? Begin(OpKind::kAdmin, deadline) : nullptr;
   if (op == nullptr) {
-    const PartResult why = closing_ ? PartResult::kCancelled
-                           : asks   ? PartResult::kBusy
-                                    : PartResult::kPeerGone;
+    const PartResult why = BeginsNothing() ? PartResult::kCancelled
+                           : asks          ? PartResult::kBusy
+                                           : PartResult::kPeerGone;
     Refuse([why, done = std::move(done)] { done({.result = why}); });
     return 0;
   }
@@ -37,7 +37,7 @@ OpId ClientCore::Impl::StartRecheck(PlanHandle handle, Nanos deadline, RecheckDo
   PlanState* plan = FindPlan(handle);
   Operation* op = plan != nullptr ? Begin(OpKind::kRecheck, deadline) : nullptr;
   if (op == nullptr) {
-    const PartResult why = closing_          ? PartResult::kCancelled
+    const PartResult why = BeginsNothing()   ? PartResult::kCancelled
                            : plan != nullptr ? PartResult::kBusy
                                              : PartResult::kLeaseExpired;
     Refuse([why, done = std::move(done)] { done(why); });

@@ -32,15 +32,16 @@ void ClientCore::Impl::StartFind(Operation& op) {
 }
 
 void ClientCore::Impl::BeginFind(Operation& op) {
-  op.started = true;
   op.bound = op.limit;
   CutRuns(op.limit, std::max(peers_.map().run_blocks_cap, 1u), op.run_list);
+  op.runs.clear();  // Of a beginning that ran out of memory.
   for (const Run& run : op.run_list) {
     // What lies before the first block asked for counts as found.
     const uint32_t before = std::min(std::max(op.first, run.first) - run.first, run.count);
     op.runs.push_back({.run = run, .have = before});
   }
   counters_.lookup_blocks += op.probe ? 0 : op.limit - op.first;
+  op.started = true;
   BuildRound(op);
 }
 
@@ -104,6 +105,16 @@ void ClientCore::Impl::AddPiece(Operation& op, const Piece& piece, uint32_t slot
 bool ClientCore::Impl::BuildRound(Operation& op) {
   op.round_first = op.ask_count;
   if (op.ending || op.rounds++ == kRoundsMax) return false;
+  try {
+    ListAsks(op);
+  } catch (...) {  // Half a list is none.
+    op.ask_count = op.round_first;
+    throw;
+  }
+  return op.ask_count > op.round_first;
+}
+
+void ClientCore::Impl::ListAsks(Operation& op) {
   ++round_stamp_;
   // An ask needs its pieces side by side: collected per ask first, laid out after.
   round_pieces_.clear();
@@ -143,7 +154,6 @@ bool ClientCore::Impl::BuildRound(Operation& op) {
     last_ask = p.ask;
     op.pieces.push_back(p.piece);
   }
-  return op.ask_count > op.round_first;
 }
 
 void ClientCore::Impl::AdvanceFind(Operation& op) {

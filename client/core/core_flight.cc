@@ -39,8 +39,8 @@ bool ClientCore::Impl::JoinFlight(Operation& op) {
         other->leader != nullptr || !SameBytes(*other, op)) {
       continue;
     }
-    op.leader = other;
     other->followers.push_back(&op);
+    op.leader = other;
     ++counters_.single_flight_shared;
     return true;
   }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "client/core/client_core_impl.h"
@@ -41,11 +42,12 @@ void ClientCore::Impl::Close() {
 
 absl::Status ClientCore::Impl::WhyRefused() const {
   if (closing_) return absl::CancelledError("the client closes");
+  if (BeginsNothing()) return absl::CancelledError("cancelled");
   return absl::ResourceExhaustedError("kOperationsMax calls are outstanding");
 }
 
 Operation* ClientCore::Impl::Begin(OpKind kind, Nanos deadline) {
-  if (closing_) return nullptr;
+  if (BeginsNothing()) return nullptr;
   if (free_ops_.empty()) {
     if (ops_.size() == kOperationsMax) {
       ++counters_.operations_refused;
@@ -62,17 +64,43 @@ Operation* ClientCore::Impl::Begin(OpKind kind, Nanos deadline) {
   op->kind = kind;
   op->deadline_at = clock_.Now() + (deadline > 0 ? deadline : options_.default_deadline);
   next_timer_ = std::min(next_timer_, op->deadline_at);
+  if (scope_ != nullptr) {
+    if (scope_->id == 0) scope_->id = op->id;
+    op->call = *scope_;
+  }
   active_.push_back(op);
   return op;
 }
 
-void ClientCore::Impl::Refuse(std::function<void()> callback) { refused_.push_back(std::move(callback)); }
+void ClientCore::Impl::Refuse(std::function<void()> callback) {
+  refused_.push_back({std::move(callback), scope_ != nullptr ? std::optional(*scope_) : std::nullopt});
+}
 
-Operation* ClientCore::Impl::FindOp(OpId id) {
-  const uint64_t slot = id & 0xffff;
-  if (id == 0 || slot >= ops_.size()) return nullptr;
-  Operation* op = ops_[slot].get();
-  return op->id == id && op->kind != OpKind::kNone ? op : nullptr;
+void ClientCore::Impl::CancelCall(OpId id) {
+  if (id == 0) return;
+  if (scope_ != nullptr && scope_->id == id) scope_->over = true;
+  for (Refused& refused : refused_) {
+    if (refused.scope.has_value() && refused.scope->id == id) refused.scope->over = true;
+  }
+  for (size_t i = 0; i < active_.size(); ++i) {
+    Operation& op = *active_[i];
+    if (op.id != id && op.call.id != id) continue;
+    op.call.over = true;  // Also of one that has ended: its callback may want more.
+    End(op, PartResult::kCancelled);
+  }
+}
+
+// Its callback is not run; else as for a cancel.
+void ClientCore::Impl::Forsake(Operation& op) {
+  op.lookup_done = nullptr;
+  op.plan_done = nullptr;
+  op.load_done = nullptr;
+  op.store_done = nullptr;
+  op.admin_done = nullptr;
+  try {
+    End(op, PartResult::kCancelled);
+  } catch (const std::bad_alloc&) {  // The next Timers ends it.
+  }
 }
 
 void ClientCore::Impl::MarkDirty(Operation& op) {
@@ -119,8 +147,8 @@ void ClientCore::Impl::End(Operation& op, PartResult why) {
 
 void ClientCore::Impl::Complete(Operation& op) {
   if (op.completed) return;
-  op.completed = true;
   completed_.push_back(&op);
+  op.completed = true;
 }
 
 bool ClientCore::Impl::Pump() {
@@ -167,16 +195,19 @@ bool ClientCore::Impl::Timers(Nanos now) {
 bool ClientCore::Impl::RunCallbacks() {
   if (completed_.empty() && refused_.empty()) return false;
   std::exception_ptr thrown;  // By one callback; the others run all the same.
+  CallScope* const outer = scope_;
   if (!refused_.empty()) {
-    std::vector<std::function<void()>> refused;
+    std::vector<Refused> refused;
     refused.swap(refused_);
-    for (auto& callback : refused) {
+    for (auto& [callback, scope] : refused) {
+      scope_ = scope.has_value() ? &*scope : nullptr;
       try {
         callback();
       } catch (...) {
         thrown = std::current_exception();
       }
     }
+    scope_ = outer;
   }
   // Callbacks may submit; what completes meanwhile waits for the next Poll.
   if (!delivering_.empty()) return true;  // Poll from inside a callback.
@@ -184,11 +215,14 @@ bool ClientCore::Impl::RunCallbacks() {
   for (size_t i = 0; i < delivering_.size(); ++i) {
     Operation& op = *delivering_[i];
     active_.erase(std::find(active_.begin(), active_.end(), &op));
+    CallScope scope = op.call;
+    scope_ = scope.id != 0 ? &scope : nullptr;
     try {
       Deliver(op);
     } catch (...) {
       thrown = std::current_exception();
     }
+    scope_ = outer;
     Recycle(op);
   }
   delivering_.clear();
@@ -197,20 +231,25 @@ bool ClientCore::Impl::RunCallbacks() {
 }
 
 void ClientCore::Impl::Deliver(Operation& op) {
+  // Null: forsaken.
+  const auto tell = [](auto& done, const auto& outcome) {
+    if (const auto told = std::exchange(done, nullptr)) told(outcome);
+  };
+  const PlanHandle plan = op.kind == OpKind::kPlan && op.plan != nullptr ? op.plan->handle : 0;
+  if (plan != 0 && op.plan_done == nullptr) return ReleasePlan(*op.plan);
   switch (op.kind) {
     case OpKind::kLookup:
-      return std::exchange(op.lookup_done, nullptr)({op.status, op.hit, op.stopped_by, op.why, op.tails});
+      return tell(op.lookup_done, LookupOutcome{op.status, op.hit, op.stopped_by, op.why, op.tails});
     case OpKind::kPlan:
-      return std::exchange(op.plan_done, nullptr)(
-          {op.status, op.plan != nullptr ? op.plan->handle : 0, op.hit, op.stopped_by, op.why, op.tails});
+      return tell(op.plan_done, PlanOutcome{op.status, plan, op.hit, op.stopped_by, op.why, op.tails});
     case OpKind::kLoad:
     case OpKind::kFetch:
-      return std::exchange(op.load_done, nullptr)({op.status, op.hit, op.results, op.bytes});
+      return tell(op.load_done, LoadOutcome{op.status, op.hit, op.results, op.bytes});
     case OpKind::kStore:
-      return std::exchange(op.store_done, nullptr)({op.status, op.results, op.bytes});
+      return tell(op.store_done, StoreOutcome{op.status, op.results, op.bytes});
     case OpKind::kAdmin:
     case OpKind::kRecheck:
-      return std::exchange(op.admin_done, nullptr)({op.admin_result, op.status, op.admin_body});
+      return tell(op.admin_done, AdminOutcome{op.admin_result, op.status, op.admin_body});
     case OpKind::kNone:
       return;
   }

@@ -44,7 +44,6 @@ void ClientCore::Impl::MakePlan(Operation& op) {
     free_plans_.push_back(plans_.back()->slot);
   }
   PlanState& plan = *plans_[free_plans_.back()];
-  free_plans_.pop_back();
   plan.handle = ++plan_sequence_ << 16 | plan.slot;
   plan.chain = op.chain;
   plan.coords.assign(op.coords.begin(), op.coords.end());
@@ -73,6 +72,7 @@ void ClientCore::Impl::MakePlan(Operation& op) {
     if (plan.set_count == plan.sets.size()) plan.sets.emplace_back();
     std::swap(plan.sets[plan.set_count++], ask.set);
   }
+  free_plans_.pop_back();
   op.plan = &plan;
 }
 
@@ -297,6 +297,7 @@ void ClientCore::Impl::Renew(Operation& op, Nanos now) {
 void ClientCore::Impl::FinishPages(Operation& op) {
   DropClaims(op);
   GiveUp(op, PartResult::kCancelled);  // Renewals under way.
+  op.results.clear();                  // Of an end that ran out of memory; its plan is given back then.
   size_t run = 0;
   for (uint32_t page = 0; page < op.page_count(); ++page) {
     const PageState& state = op.pages[page];
@@ -320,7 +321,7 @@ void ClientCore::Impl::FinishPages(Operation& op) {
     for (uint32_t i = 0; i < op.ask_count; ++i) {
       if (!op.asks[i].set.inlined) QueueRelease(op.asks[i].set);
     }
-  } else {
+  } else if (op.plan != nullptr) {
     DropPlanUser(*std::exchange(op.plan, nullptr));
   }
   LandFlight(op);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "client/core/client_core_impl.h"
@@ -6,9 +7,19 @@
 
 // Requests: made, sent, ended. A request is listed with its operation and with its peer until it ends.
 namespace cistern {
+namespace {
+
+// For one more, so that adding it cannot fail.
+void MakeRoom(std::vector<Request*>& list) {
+  if (list.size() == list.capacity()) list.reserve(std::max<size_t>(8, 2 * list.size()));
+}
+
+}  // namespace
 
 Request* ClientCore::Impl::NewRequest(Operation* op, FrameType type, uint32_t index, ClientPeer& peer,
                                       Nanos now) {
+  MakeRoom(op->requests);
+  MakeRoom(peer.requests);
   Request* request = requests_.Add();
   if (request == nullptr) return nullptr;
   request->type = type;
@@ -113,6 +124,15 @@ void ClientCore::Impl::EncodeAsk(Operation& op, Ask& ask, Request& request, OutF
   out.Encode(body_);
 }
 
+// A transport without memory takes a frame no more than one whose queue is full.
+absl::Status ClientCore::Impl::SendFrame(PeerId peer, const OutFrame& frame) {
+  try {
+    return transport_.Send(peer, frame);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("");
+  }
+}
+
 // Sends a request whose peer is up. PUT frames are made by core_store.cc, which has their payload at hand.
 void ClientCore::Impl::Transmit(Request& request) {
   Operation& op = *request.op;
@@ -156,7 +176,7 @@ void ClientCore::Impl::Transmit(Request& request) {
   frame.body = body_;
   request.sent = true;
   const uint64_t id = request.id;
-  const absl::Status sent = transport_.Send(peer.id, frame);
+  const absl::Status sent = SendFrame(peer.id, frame);
   if (sent.ok()) return;
   if (Request* still = requests_.Find(id); still != nullptr) {
     FailRequest(*still, sent.code() == absl::StatusCode::kResourceExhausted ? PartResult::kBusy

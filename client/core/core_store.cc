@@ -132,32 +132,28 @@ bool ClientCore::Impl::SendPuts(Operation& op, uint32_t index) {
   frame.ask = index;
   frame.count = FrameParts(op, ask, from_window ? kWindowPutBytes : kInlinePutBytes);
   frame.first = ask.first_put + ask.puts_left - frame.count;
-  int32_t chunk = -1;
   put_request_.parts.clear();
   put_payload_.clear();
-  if (!(from_window ? FillFromWindow(op, frame, chunk) : FillInline(op, frame))) return false;
+  if (!(from_window ? FillFromWindow(op, frame) : FillInline(op, frame))) return false;
+  for (const PutRequest::Part& part : put_request_.parts) frame.bytes += part.length;
+  body_.clear();
+  put_request_.Encode(body_);
+  op.put_frames.push_back(frame);
   const Nanos now = clock_.Now();
   Request* request =
-      NewRequest(&op, FrameType::kPut, static_cast<uint32_t>(op.put_frames.size()), *peer, now);
+      NewRequest(&op, FrameType::kPut, static_cast<uint32_t>(op.put_frames.size()) - 1, *peer, now);
   if (request == nullptr) {
-    if (chunk >= 0) {
-      options_.window->ReturnChunk(static_cast<uint32_t>(chunk));
-      WakeStores();
-    }
+    op.put_frames.pop_back();
     DropPuts(op, ask, PartResult::kBusy);
     return true;
   }
-  for (const PutRequest::Part& part : put_request_.parts) frame.bytes += part.length;
   ask.puts_left -= frame.count;
   ask.put_bytes_open += frame.bytes;
-  op.put_frames.push_back(frame);
   ++op.put_frames_open;
-  request->chunk = chunk;
+  request->chunk = std::exchange(ask.chunk, -1);
   request->sent = true;
   request->sent_at = now;
   request->unsent_payload = !from_window;
-  body_.clear();
-  put_request_.Encode(body_);
   OutFrame out;
   out.type = FrameType::kPut;
   out.flags = from_window ? kFlagFromWindow : 0;
@@ -165,7 +161,7 @@ bool ClientCore::Impl::SendPuts(Operation& op, uint32_t index) {
   out.body = body_;
   out.payload = put_payload_;
   out.cookie = from_window ? 0 : request->id;
-  const absl::Status sent = transport_.Send(peer->id, out);
+  const absl::Status sent = SendFrame(peer->id, out);
   if (!sent.ok()) {
     Request* still = requests_.Find(out.request_id);
     const bool full = sent.code() == absl::StatusCode::kResourceExhausted;
@@ -219,10 +215,9 @@ bool ClientCore::Impl::FillInline(Operation& op, const PutFrame& frame) {
 
 // Parts that lie in the window are named where they are; others are copied into a chunk first. False: no
 // chunk is free, or more than this Poll's share. The frame is cut where the chunk is full.
-bool ClientCore::Impl::FillFromWindow(Operation& op, PutFrame& frame, int32_t& chunk) {
+bool ClientCore::Impl::FillFromWindow(Operation& op, PutFrame& frame) {
   Ask& ask = op.asks[frame.ask];
   size_t used = 0;
-  chunk = std::exchange(ask.summed_chunk, -1);
   for (uint32_t i = frame.first + frame.count; i-- > frame.first;) {
     const PutPart& put = op.puts[i];
     part_source_.clear();
@@ -236,21 +231,18 @@ bool ClientCore::Impl::FillFromWindow(Operation& op, PutFrame& frame, int32_t& c
       if (!SumPart(ask, bytes, nullptr, part.crc)) return false;
       counters_.window_put_bytes += part.length;
     } else {
-      if (chunk < 0) {
+      if (ask.chunk < 0) {
         const std::optional<uint32_t> taken = options_.window->TakeChunk();
-        if (taken.has_value()) chunk = static_cast<int32_t>(*taken);
+        if (taken.has_value()) ask.chunk = static_cast<int32_t>(*taken);
       }
-      if (chunk < 0 || used + part.length > kStagingChunkBytes) {
+      if (ask.chunk < 0 || used + part.length > kStagingChunkBytes) {
         frame.count = frame.first + frame.count - i - 1;
         frame.first = i + 1;
         break;
       }
-      part.window_offset = options_.window->ChunkOffset(static_cast<uint32_t>(chunk)) + used;
-      std::byte* to = options_.window->ChunkData(static_cast<uint32_t>(chunk)) + used;
-      if (!SumPart(ask, bytes, to, part.crc)) {
-        ask.summed_chunk = std::exchange(chunk, -1);
-        return false;
-      }
+      const auto chunk = static_cast<uint32_t>(ask.chunk);
+      part.window_offset = options_.window->ChunkOffset(chunk) + used;
+      if (!SumPart(ask, bytes, options_.window->ChunkData(chunk) + used, part.crc)) return false;
       used += (part.length + 63) / 64 * 64;
       counters_.staged_put_bytes += part.length;
     }
@@ -270,8 +262,8 @@ void ClientCore::Impl::DropPuts(Operation& op, Ask& ask, PartResult why) {
   }
   ask.puts_left = 0;
   ask.summed_bytes = ask.summed_crc = 0;
-  if (ask.summed_chunk >= 0) {
-    options_.window->ReturnChunk(static_cast<uint32_t>(std::exchange(ask.summed_chunk, -1)));
+  if (ask.chunk >= 0) {
+    options_.window->ReturnChunk(static_cast<uint32_t>(std::exchange(ask.chunk, -1)));
     WakeStores();
   }
   ClientPeer* peer = peers_.ById(ask.set.connection);
@@ -304,6 +296,7 @@ void ClientCore::Impl::ApplyPutReply(Operation& op, uint32_t index, absl::Span<c
 }
 
 void ClientCore::Impl::FinishStore(Operation& op) {
+  op.results.clear();
   for (uint32_t page = 0; page < op.page_count(); ++page) {
     const PageState& state = op.pages[page];
     PartResult result = state.worst;

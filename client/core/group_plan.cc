@@ -47,6 +47,14 @@ void LetGo(Call& call, std::vector<PlanHandle>& plans) {
 
 void Finish(const CallPtr& call) {
   GroupPlanOutcome& out = call->out;
+  if (!out.status.ok()) {  // Nobody takes a plan of it.
+    out.history.push_back(std::exchange(out.tail, 0));
+    LetGo(*call, out.history);
+    LetGo(*call, call->before);
+    out.history.clear();
+    out.hit = {};
+    return call->done(std::move(out));
+  }
   if (call->spec.request.has_value() && !call->agreed.has_value() && !call->spec.chain.blocks.empty()) {
     return Propose(call);
   }
@@ -99,11 +107,9 @@ void LeaseTail(const CallPtr& call) {
   spec.tail_parts = static_cast<uint32_t>(parts.coords.size());
   spec.deadline = std::max<Nanos>(call->deadline_at - call->clock.Now(), 1);
   call->core.Plan(spec, [call, blocks](const PlanOutcome& found) {
-    if (!found.status.ok()) call->out.status = found.status;
-    if (found.plan != 0) {
-      call->out.tail = found.plan;
-      return Finish(call);
-    }
+    call->out.status = found.status;
+    call->out.tail = found.plan;
+    if (!found.status.ok() || found.plan != 0) return Finish(call);
     // It went away in the meantime, or its owner did: the next best boundary.
     call->tails[(blocks - 1) / 64] &= ~(uint64_t{1} << ((blocks - 1) % 64));
     call->tail_why = found.why;
@@ -114,6 +120,7 @@ void LeaseTail(const CallPtr& call) {
 
 // The rule over what is there.
 void Decide(const CallPtr& call) {
+  if (!call->out.status.ok()) return Finish(call);
   const GroupLayout& layout = *call->spec.layout;
   if (layout.has_tails) call->groups.back().tails = call->tails;
   HitDecision& hit = call->out.hit;
@@ -185,7 +192,7 @@ OpId AskSets(const CallPtr& call) {
     } else {
       id = call->core.Lookup(ask, [call, i](const LookupOutcome& found) { Take(call, i, found); });
     }
-    if (i == 0) first = id;
+    if (first == 0) first = id;
   }
   return first;
 }

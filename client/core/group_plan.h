@@ -47,8 +47,8 @@ struct GroupPlanOutcome {
 // Called once, from the core's Poll; the plans are the callee's to release.
 using GroupPlanDone = std::function<void(GroupPlanOutcome)>;
 
-// The core and the clock outlive the call. Returns the id of its first request, for Cancel: what is asked for
-// after that is not cancelled, but ends by its deadline.
+// The core and the clock outlive the call. Returns the id of its first operation; to cancel all of them ask
+// inside a ClientCore::OneCall.
 OpId PlanGroups(ClientCore& core, Clock& clock, GroupPlanSpec spec, GroupPlanDone done);
 
 // Gives a hit's plans back. While not all `ranks` of its request have asked, their hit may rest on these

@@ -278,5 +278,22 @@ TEST_F(GroupPlan, OwnersHearOfNewerTailsAndOfWhatCannotBeReached) {
   EXPECT_EQ(OwnerOf(keys_, 3).notes.back().superseded.at(0).block, keys_[3].hash);
 }
 
+// Its status is all that anybody takes of it: what the history holds is let go.
+TEST_F(GroupPlan, OneWhoseTailIsRefusedKeepsNoLease) {
+  AddNode("silent");
+  nodes_.back()->silent = true;
+  map_.nodes.back().state = NodeState::kDraining;
+  Begin();
+  FillGroup(0, 30);
+  FillTail(20);
+  for (size_t i = 0; i + 1 < kOperationsMax; ++i)  // One is left, and that has the history.
+    core_->FetchNodeStats("silent", 0, kLeaseTtlMax, nullptr);
+  const GroupPlanOutcome hit = Find();
+  EXPECT_EQ(hit.status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(hit.hit.tokens, 0u);
+  EXPECT_EQ(Counter("client_plans_held"), 0u);
+  EXPECT_EQ(LivePlans(), 0u);
+}
+
 }  // namespace
 }  // namespace cistern

@@ -68,7 +68,7 @@ struct Ask {
   // The deepest part not sent yet, where it is too big for one Poll.
   uint64_t summed_bytes = 0;  // How much of it is checksummed, and copied where it has a chunk.
   uint32_t summed_crc = 0;
-  int32_t summed_chunk = -1;
+  int32_t chunk = -1;  // Of the next PUT, until that is made.
   PartSet set;
   OfferReply offer;
 };
@@ -127,6 +127,7 @@ struct Operation {
   OpId id = 0;
   uint32_t slot = 0;
   OpKind kind = OpKind::kNone;
+  CallScope call;  // id 0: it is one by itself.
   bool dirty = false;
   bool completed = false;
   bool started = false;  // Finding has begun; a Fetch that follows another one waits with it.
@@ -232,7 +233,7 @@ struct Operation {
     ask.pieces = ask.blocks = ask.transfers = ask.puts_left = 0;
     ask.bytes = ask.put_bytes_open = ask.summed_bytes = 0;
     ask.summed_crc = 0;
-    ask.summed_chunk = -1;
+    ask.chunk = -1;
     PartSet& set = ask.set;
     set.connection = 0;
     set.plan_id = 0;
@@ -289,6 +290,7 @@ inline void Operation::SetParts(absl::Span<const PartCoord> wanted, absl::Span<c
 
 inline void Operation::Reset() {
   kind = OpKind::kNone;
+  call = {};
   dirty = completed = started = found = ending = probe = false;
   status = absl::OkStatus();
   chain.blocks = {};

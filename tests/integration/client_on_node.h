@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,7 +24,24 @@ class ClientOnNode : public ServiceFixture {
     StartRouter();
     StartNode();
   }
-  void TearDown() override { StopNode(); }
+  void TearDown() override {
+    Go();
+    StopNode();
+  }
+  // The node stands still until Go.
+  void Stand() {
+    go_ = std::promise<void>();
+    std::promise<void> standing;
+    ASSERT_TRUE(loop_->Post([&](NodeShard&) {
+      standing.set_value();
+      go_.get_future().wait();
+    }));
+    standing.get_future().wait();
+    stands_ = true;
+  }
+  void Go() {
+    if (std::exchange(stands_, false)) go_.set_value();
+  }
 
   void StartNode() {
     NodeOptions options;
@@ -94,10 +112,12 @@ class ClientOnNode : public ServiceFixture {
                   .pages.back(),
               PageResult::kOk);
   }
-  void Fetch(Client& client, std::function<void(LoadReport)> done) {
+  CallId Fetch(Client& client, std::function<void(LoadReport)> done,
+               std::chrono::milliseconds deadline = std::chrono::milliseconds(0)) {
     CallOptions options;
     options.tail = &tail_;
-    client.Fetch(chain_, pages_, options, std::move(done));
+    options.deadline = deadline;
+    return client.Fetch(chain_, pages_, options, std::move(done));
   }
   // Polls until something has happened `steps` times, or the call has ended.
   static void Steps(Client& client, int steps, const int& ended) {
@@ -116,6 +136,10 @@ class ClientOnNode : public ServiceFixture {
   std::vector<std::byte> memory_;
   std::vector<Page> pages_;
   Page tail_;
+
+ private:
+  std::promise<void> go_;
+  bool stands_ = false;
 };
 
 }  // namespace cistern

@@ -323,9 +323,7 @@ class Client {
   // why not (kLeaseExpired, kPeerGone, ...). Then it counts as a miss.
   CallId Recheck(const Hit& hit, const CallOptions& options, std::function<void(PageResult)> done);
   PageResult RecheckWait(const Hit& hit, const CallOptions& options = {});
-  // The call ends with kCancelled for what had not arrived; its memory is free when done has run. Of
-  // a call that takes several requests (layouts of several groups, host_shared) the first one alone is
-  // cancelled; the others end as they would, by the deadline.
+  // The call ends with kCancelled for what had not arrived; its memory is free when done has run.
   void Cancel(CallId call);
 
   // --- the same, waiting.
