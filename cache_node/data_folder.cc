@@ -108,7 +108,7 @@ absl::Status DataFolder::SetNodeId(const std::string& id) {
   if (node_id_ == id) return absl::OkStatus();
   if (!node_id_.empty()) {
     return absl::FailedPreconditionError(absl::StrCat("--data-dir ", path_, " belongs to node ", node_id_,
-                                                      ", not to ", id, "; give --id ", node_id_,
+                                                      ", not to ", id, "; give --node-id ", node_id_,
                                                       " or another folder, or move this one away"));
   }
   CISTERN_RETURN_IF_ERROR(WriteNodeId(path_, id));

@@ -45,7 +45,7 @@ TEST(DataFolder, KeepsItsIdsOverOpens) {
   EXPECT_EQ(folder->cluster(), cluster);
   EXPECT_TRUE(folder->SetNodeId("node-3").ok());
   EXPECT_TRUE(absl::IsFailedPrecondition(folder->SetNodeId("node-4")));
-  EXPECT_THAT(std::string(folder->SetNodeId("node-4").message()), HasSubstr("give --id node-3"));
+  EXPECT_THAT(std::string(folder->SetNodeId("node-4").message()), HasSubstr("give --node-id node-3"));
   EXPECT_TRUE(absl::IsFailedPrecondition(folder->SetCluster(ClusterId{})));
 }
 

@@ -26,6 +26,7 @@
 #include "core/process_start.h"
 #include "core/size.h"
 #include "core/status_macros.h"
+#include "core/version.h"
 #include "proto/control.h"
 #include "proto/daemon.h"
 #include "proto/metrics_figures.h"
@@ -232,8 +233,8 @@ absl::Status Serve(NodeOptions options, const sigset_t& stop_signals) {
   int signal = 0;
   ::sigwait(&stop_signals, &signal);
   registrar.Stop();
-  metrics.reset();
   for (const auto& loop : loops) loop->Stop();
+  metrics.reset();  // Last: it takes seconds.
   const absl::MutexLock lock(&refusal.mutex);
   if (refusal.status.ok()) spdlog::info("{} stops on signal {}", options.node_id, signal);
   return refusal.status;
@@ -282,6 +283,7 @@ void AddDiskFlags(CLI::App& app, NodeOptions& options, SizeFlags& sizes) {
 }
 
 void AddFlags(CLI::App& app, NodeOptions& options, SizeFlags& sizes) {
+  app.set_version_flag("--version", absl::StrCat("cistern-node ", kVersion));
   AddDiskFlags(app, options, sizes);
   app.add_option("--data-dir", options.data_dir, "folder of the node's lock and ids; made when missing")
       ->required();

@@ -22,6 +22,7 @@
 #include "core/random.h"
 #include "core/status_macros.h"
 #include "core/ticket.h"
+#include "core/version.h"
 #include "proto/control.h"
 #include "proto/daemon.h"
 #include "proto/metrics_figures.h"
@@ -138,6 +139,7 @@ int Main(int argc, char** argv) {
   OccupyStandardStreams();
   RouterOptions options;
   CLI::App app("cistern-router: membership, placement and tickets of a cistern cluster");
+  app.set_version_flag("--version", absl::StrCat("cistern-router ", kVersion));
   app.add_option("--listen", options.listen, "HOST:PORT; loopback unless told otherwise")
       ->capture_default_str();
   app.add_option("--data-dir", options.data_dir, "folder of the router's lock and state")->required();

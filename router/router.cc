@@ -51,6 +51,7 @@ Router::Router(const RouterConfig& config, const ClusterKey& key, StateStore& st
 absl::StatusOr<std::unique_ptr<Router>> Router::Create(const RouterConfig& config, const ClusterKey& key,
                                                        StateStore& store, Clock& clock, Random& random) {
   std::unique_ptr<Router> router(new Router(config, key, store, clock, random));
+  for (const char* counter : kRouterCounters) router->counters_.emplace(counter, 0);
   CISTERN_RETURN_IF_ERROR(router->Load());
   return router;
 }

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/check.h"
 #include "core/clock.h"
 #include "core/cluster_map.h"
 #include "core/gone_peer.h"
@@ -38,6 +39,26 @@ inline constexpr Nanos kTickGapMax =
 inline constexpr size_t kOldNoncesMax = 8;  // Superseded processes of a node that are still recognised.
 inline constexpr size_t kClaimsMax = 8;     // Processes of one node id that wait for it; the oldest goes.
 inline constexpr Nanos kDuplicateSayEvery = 60 * kSecond;  // One line a node.
+// All are there from the start: whoever watches them sees the first of a kind as a rise from 0.
+inline constexpr const char* kRouterCounters[] = {"drains_total",
+                                                  "drains_undone_total",
+                                                  "duplicate_registrations_total",
+                                                  "heartbeats_refused_total",
+                                                  "heartbeats_unknown_total",
+                                                  "heartbeat_stats_refused_total",
+                                                  "nodes_expired_total",
+                                                  "nodes_expired_by_hint_total",
+                                                  "nodes_rejoined_total",
+                                                  "pauses_total",
+                                                  "peer_hints_denied_total",
+                                                  "peer_hints_early_total",
+                                                  "peer_hints_over_limit_total",
+                                                  "peer_hints_stale_total",
+                                                  "peer_hints_taken_total",
+                                                  "registrations_total",
+                                                  "registrations_refused_total",
+                                                  "store_errors_total",
+                                                  "tickets_total"};
 
 struct RouterConfig {
   std::string router_id = "router-1";
@@ -92,7 +113,12 @@ class Router {
   void NoteClient() { owners_may_hold_blocks_ = true; }
   ClusterStatus Status();
   void SetAddress(std::string address) { config_.address = std::move(address); }
-  void Count(const std::string& counter, uint64_t by = 1) { counters_[counter] += by; }
+  // One of kRouterCounters.
+  void Count(const std::string& counter, uint64_t by = 1) {
+    const auto at = counters_.find(counter);
+    CISTERN_CHECK(at != counters_.end());
+    at->second += by;
+  }
 
  private:
   // A process that wants a node's id while another one has it.

@@ -19,6 +19,7 @@
 namespace cistern {
 namespace {
 
+constexpr size_t kWrongIdShown = 16;
 constexpr int kIdCopies = 16;  // One damaged spot must not cost a node its folder (F37).
 
 absl::Status Failed(const std::string& what, int error) {
@@ -29,8 +30,8 @@ absl::Status Failed(const std::string& what, int error) {
 absl::Status Broken(const std::string& path, const std::string& why) {
   return absl::InvalidArgumentError(
       absl::StrCat(path, ": ", why,
-                   "; remove the file: the node's next start writes it anew, from --id and from "
-                   "the router"));
+                   "; remove the file: the node's next start writes it anew, from --node-id and "
+                   "from the router"));
 }
 
 std::string WithChecksum(const std::string& line) {
@@ -80,7 +81,8 @@ std::string ClusterIdFile(const std::string& dir) { return dir + "/cluster_id"; 
 absl::StatusOr<std::optional<std::string>> ReadNodeId(const std::string& dir) {
   CISTERN_ASSIGN_OR_RETURN(std::optional<std::string> id, ReadLine(NodeIdFile(dir)));
   if (id && !IsNodeId(*id))
-    return Broken(NodeIdFile(dir), absl::StrCat("\"", absl::CHexEscape(*id), "\" is no node id"));
+    return Broken(NodeIdFile(dir),
+                  absl::StrCat("\"", absl::CHexEscape(id->substr(0, kWrongIdShown)), "\" is no node id"));
   return id;
 }
 

@@ -17,6 +17,7 @@
 #include "client/cli/tier_flags.h"
 #include "core/cluster_map.h"
 #include "core/host_port.h"
+#include "core/version.h"
 
 namespace cistern {
 namespace {
@@ -227,7 +228,7 @@ void AddLooks(CLI::App& app, CliOptions& out) {
 void AddAll(CLI::App& app, CliOptions& out) {
   app.require_subcommand(1);
   app.fallthrough();  // `cistern status --json` as well as `cistern --json status`.
-  app.set_version_flag("--version", "cistern 0.1.0");
+  app.set_version_flag("--version", absl::StrCat("cistern ", kVersion));
   app.add_flag("--json", out.json, "Print exactly one JSON object");
   app.add_option("--router", out.router, "HOST:PORT of the router; else CISTERN_ROUTER")
       ->capture_default_str();

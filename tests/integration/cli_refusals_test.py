@@ -1,5 +1,5 @@
 """What `cistern` and the programs it starts refuse or survive, with real processes: cli_refusals_test.py BIN_DIR [unittest flags]."""
-import contextlib, json, os, pathlib, signal, subprocess, unittest
+import contextlib, json, os, pathlib, re, signal, subprocess, unittest
 
 import sanitizer
 from cli_test import BIN, PATIENCE, Case, WithCluster, run
@@ -16,6 +16,13 @@ class Output(Case):
                 self.assertEqual(done.returncode, 2, (words, broken))
                 self.assertIn("cannot write standard output: ", done.stderr)
                 self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+
+
+    def test_every_program_says_its_version(self):
+        version = re.search(r"^project\(cistern VERSION (\S+)", (pathlib.Path(__file__).parents[2] / "CMakeLists.txt").read_text(), re.MULTILINE)[1]
+        for name in ("cistern", "cistern-node", "cistern-router"):
+            done = subprocess.run([BIN / name, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, f"{name} {version}\n", ""))
 
 
 class Fsck(Case):
