@@ -5,9 +5,11 @@
 #include <utility>
 #include <vector>
 
+#include "client/cli/broken_lines.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
 #include "client/cli/output.h"
+#include "client/cli/replay_output.h"
 #include "core/calc/capacity_plan.h"
 #include "core/calc/economics.h"
 #include "core/calc/trace_profile.h"
@@ -17,7 +19,6 @@
 namespace cistern {
 namespace {
 
-constexpr uint64_t kBrokenLinesShown = 20;
 constexpr double kSharesOfIdeal[] = {0.5, 0.8, 0.9, 0.95, 0.99, 1};
 
 TraceProfileOptions ProfileOptions(const CalcTraceOptions& o) {
@@ -35,17 +36,12 @@ TraceProfileOptions ProfileOptions(const CalcTraceOptions& o) {
 
 // Reads the log to its end, or as far as asked; broken lines are named and left out.
 absl::Status ReadLog(const CalcTraceOptions& o, TraceReader& reader, TraceProfile& profile,
-                     uint64_t& broken_lines) {
-  const auto broken = [&](uint64_t line, std::string_view why) {
-    if (++broken_lines <= kBrokenLinesShown)
-      Note("line " + std::to_string(line) + ": " + std::string(why) + "; left out");
-  };
+                     const BrokenLines& broken) {
   for (TraceRequest request;
        (o.requests == 0 || profile.requests() < o.requests) && reader.Next(request, broken);) {
     if (absl::Status added = profile.Add(request); !added.ok()) return added;
   }
-  if (broken_lines > kBrokenLinesShown)
-    Note(std::to_string(broken_lines - kBrokenLinesShown) + " more broken lines left out");
+  broken.TellRest();
   return reader.status();
 }
 
@@ -221,8 +217,11 @@ int RunCalcTrace(const CliOptions& options) {
   if (!reader.ok()) return Fail(options.json, Words(reader.status()));
 
   TraceProfile profile(ProfileOptions(o));
-  uint64_t broken_lines = 0;
-  const absl::Status read = ReadLog(o, **reader, profile, broken_lines);
+  const BrokenLines broken(o.file);
+  const absl::Status read = ReadLog(o, **reader, profile, broken);
+  if (const std::string why = NothingRead(o.file, profile.requests(), broken.count());
+      read.ok() && !why.empty())
+    return Fail(options.json, why);
   CapacityPrices prices;
   prices.bytes_per_token = o.bytes_per_token > 0 ? o.bytes_per_token : model->kv_bytes_per_token;
   prices.ram_usd_per_gb_month = preset->gpu->ram_usd_per_gb_month;
@@ -234,7 +233,7 @@ int RunCalcTrace(const CliOptions& options) {
                                      ? *o.input_price / 1e6
                                      : CountFlops(*model, 0, mean).total() / static_cast<double>(mean) *
                                            preset->gpu->UsdPerPrefillFlop();
-  const Json result = ToJson(o, profile, CapacityPlan(profile, prices), prices, broken_lines);
+  const Json result = ToJson(o, profile, CapacityPlan(profile, prices), prices, broken.count());
   if (!read.ok()) Note(Words(read));  // What was read so far is told.
   PrintResult(options.json, result, ToText(result));
   return read.ok() ? kExitDone : kExitError;

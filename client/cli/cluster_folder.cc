@@ -167,6 +167,11 @@ absl::Status ClusterFolder::Save(const ClusterSettings& settings) const {
   return WriteWhole(dir_ + "/cluster.json", json.dump(2) + "\n");
 }
 
+void ClusterFolder::ForgetSettings() const {
+  std::error_code ignored;
+  fs::remove(dir_ + "/cluster.json", ignored);
+}
+
 absl::StatusOr<std::string> ClusterFolder::KeyFile() const {
   const std::string path = dir_ + "/cluster.key";
   std::error_code ignored;

@@ -55,6 +55,7 @@ class ClusterFolder {
   // Nothing in a new folder. DataLoss naming the file when it cannot be read.
   absl::StatusOr<std::optional<ClusterSettings>> Load() const;
   absl::Status Save(const ClusterSettings& settings) const;
+  void ForgetSettings() const;
   // The file with the cluster's secret; made here when it is not there. FailedPrecondition when it is not,
   // and a router or node has folders already: what they hold was stored under it.
   absl::StatusOr<std::string> KeyFile() const;

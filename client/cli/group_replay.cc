@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 
+#include "client/cli/broken_lines.h"
 #include "client/cli/content.h"
 #include "client/cli/output.h"
 #include "client/cli/plain_layout.h"
@@ -41,13 +42,12 @@ GroupReplay::GroupReplay(const ReplayOptions& options, const TailRetention& rete
 
 absl::Status GroupReplay::Run(TraceReader& trace) {
   const auto started = SteadyClock::now();
-  const auto broken = [this](uint64_t line, std::string_view why) {
-    if (++totals_.broken_lines > kReplayRemarksMax) return;
-    Note(options_.file + " line " + std::to_string(line) + " left out: " + std::string(why));
-  };
+  const BrokenLines broken(options_.file);
   TraceRequest request;
   while ((options_.requests == 0 || totals_.requests < options_.requests) && trace.Next(request, broken))
     One(request);
+  totals_.broken_lines = broken.count();
+  broken.TellRest();
   totals_.seconds = std::chrono::duration<double>(SteadyClock::now() - started).count();
   return trace.status();
 }
@@ -167,7 +167,7 @@ void GroupReplay::Verify(const TraceRequest& request, const std::vector<PagePart
     if (!wrong) {
       ++totals_.verified_parts;
       ++groups_[part.group].verified_parts;
-    } else if (++totals_.wrong_parts <= kReplayRemarksMax) {
+    } else if (++totals_.wrong_parts <= kRemarksMax) {
       Note("WRONG BYTES: line " + std::to_string(request.line) + " block " + std::to_string(block) +
            " group " + groups_[part.group].group.name + " at byte " + std::to_string(*wrong));
     }

@@ -68,26 +68,31 @@ absl::Status LocalCluster::Start() {
     return folder_.Save(settings_);
   }();
   if (progress_) std::fprintf(stderr, "\r\033[K");
-  if (!started.ok()) EndStarted();
+  if (!started.ok()) {
+    EndStarted();
+    // Flags that could not start are not taken over by the next call.
+    if (saved_ && kept_) folder_.Save(*kept_).IgnoreError();
+    if (saved_ && !kept_) folder_.ForgetSettings();
+  }
   return started;
 }
 
 absl::Status LocalCluster::TakeSettings() {
-  CISTERN_ASSIGN_OR_RETURN(const std::optional<ClusterSettings> kept, folder_.Load());
-  settings_ = kept.value_or(ClusterSettings{});
+  CISTERN_ASSIGN_OR_RETURN(kept_, folder_.Load());
+  settings_ = kept_.value_or(ClusterSettings{});
   const UpOptions& up = options_.up;
-  if (kept && up.router_given && options_.router != kept->router) {
+  if (kept_ && up.router_given && options_.router != kept_->router) {
     return absl::FailedPreconditionError("the cluster in " + folder_.dir() + " has its router at " +
-                                         kept->router + ", not " + options_.router +
+                                         kept_->router + ", not " + options_.router +
                                          "; leave --router out, or give another --dir");
   }
-  if (kept && up.nodes != 0 && up.nodes < kept->nodes) {
+  if (kept_ && up.nodes != 0 && up.nodes < kept_->nodes) {
     return absl::FailedPreconditionError("the cluster in " + folder_.dir() + " has " +
-                                         std::to_string(kept->nodes) +
+                                         std::to_string(kept_->nodes) +
                                          " nodes and cannot shrink yet; give --nodes " +
-                                         std::to_string(kept->nodes) + " or more, or another --dir");
+                                         std::to_string(kept_->nodes) + " or more, or another --dir");
   }
-  if (!kept) settings_.router = options_.router;
+  if (!kept_) settings_.router = options_.router;
   if (up.nodes != 0) settings_.nodes = up.nodes;
   if (up.shards != 0) settings_.shards = up.shards;
   if (up.ram_bytes != 0) settings_.ram_bytes = up.ram_bytes;
@@ -141,6 +146,7 @@ absl::Status LocalCluster::StartRouter() {
   if (IsAlive(router_.process)) return absl::OkStatus();
   CISTERN_RETURN_IF_ERROR(CheckPortFree(settings_.router));
   CISTERN_RETURN_IF_ERROR(folder_.Save(settings_));  // From here on `down` finds what runs.
+  saved_ = true;
   std::vector<std::string> args = {
       "--listen", settings_.router, "--data-dir", folder_.RouterState(), "--cluster-key", key};
   // A router that lost its state would make a new cluster, and nodes keep out of others' clusters.

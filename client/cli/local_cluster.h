@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,7 +51,9 @@ class LocalCluster {
 
   ClusterFolder& folder_;
   const CliOptions& options_;
+  std::optional<ClusterSettings> kept_;  // As the folder had them before this call.
   ClusterSettings settings_;
+  bool saved_ = false;  // settings_ are in the folder, though not all runs yet.
   ClusterMember router_;
   std::vector<ClusterMember> nodes_;
   std::vector<uint64_t> old_incarnations_;    // Per node, before it was started; a started one must be above.

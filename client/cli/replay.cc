@@ -8,6 +8,7 @@
 #include <optional>
 #include <thread>
 
+#include "client/cli/broken_lines.h"
 #include "client/cli/content.h"
 #include "client/cli/output.h"
 
@@ -41,10 +42,7 @@ Replay::Replay(const ReplayOptions& options, ReplayTarget& target, std::byte* lo
 
 absl::Status Replay::Run(TraceReader& trace) {
   started_ = shown_ = SteadyClock::now();
-  const auto broken = [this](uint64_t line, std::string_view why) {
-    if (++totals_.broken_lines > kReplayRemarksMax) return;
-    Note(options_.file + " line " + std::to_string(line) + " left out: " + std::string(why));
-  };
+  const BrokenLines broken(options_.file);
   TraceRequest request;
   while ((options_.requests == 0 || totals_.requests < options_.requests) && trace.Next(request, broken)) {
     if (options_.speed > 0) WaitForStamp(request);
@@ -53,12 +51,10 @@ absl::Status Replay::Run(TraceReader& trace) {
   }
   totals_.seconds = std::chrono::duration<double>(SteadyClock::now() - started_).count();
   if (progress_) ShowProgress(true);
-  if (totals_.broken_lines > kReplayRemarksMax) {
-    Note(std::to_string(totals_.broken_lines - kReplayRemarksMax) + " more lines left out, not named here");
-  }
-  if (totals_.wrong_parts > kReplayRemarksMax) {
-    Note(std::to_string(totals_.wrong_parts - kReplayRemarksMax) + " more wrong parts, not named here");
-  }
+  totals_.broken_lines = broken.count();
+  broken.TellRest();
+  if (totals_.wrong_parts > kRemarksMax)
+    Note(std::to_string(totals_.wrong_parts - kRemarksMax) + " more wrong parts, not named here");
   return trace.status();
 }
 
@@ -114,7 +110,7 @@ void Replay::Verify(const TraceRequest& request, uint32_t first, const LoadRepor
       const std::optional<size_t> wrong = FindWrongByte(target_.Seed(first + i), page, bytes);
       if (!wrong) {
         ++totals_.verified_parts;
-      } else if (++totals_.wrong_parts <= kReplayRemarksMax) {
+      } else if (++totals_.wrong_parts <= kRemarksMax) {
         Note("WRONG BYTES: line " + std::to_string(request.line) + " block " + std::to_string(first + i) +
              " (id " + std::to_string(request.hash_ids[first + i]) + ") at byte " + std::to_string(*wrong));
       }

@@ -21,7 +21,6 @@ inline constexpr std::chrono::milliseconds kReplayDeadline{2000};
 inline constexpr std::chrono::milliseconds kLateDeadlineMin{200};  // Shorter deadlines are not judged.
 inline constexpr size_t kReplayChunkBytes = size_t{32} << 20;      // Moved by one Load or Store call.
 inline constexpr size_t kReplayChunkBlocksMax = 4096;
-inline constexpr uint64_t kReplayRemarksMax = 20;  // Broken lines and wrong parts that are named one by one.
 
 // What a replay drives: a cluster through Client, or a fake in tests. One request at a time; one thread.
 class ReplayTarget {

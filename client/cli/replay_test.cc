@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "client/cli/broken_lines.h"
 #include "client/cli/content.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -168,13 +169,13 @@ TEST_F(ReplayTest, AFullCacheRefusesAndAGoneOneFails) {
 
 TEST_F(ReplayTest, BrokenLinesAreNamedAndLeftOutAndALongListIsShortened) {
   FakeTrace trace(std::vector<std::vector<uint64_t>>(100, {1}));
-  for (uint64_t line = 3; line < 3 + kReplayRemarksMax + 5; ++line) trace.broken_lines.insert(line);
+  for (uint64_t line = 3; line < 3 + kRemarksMax + 5; ++line) trace.broken_lines.insert(line);
   const ReplayTotals& t = Run(trace);
-  EXPECT_EQ(t.requests, 100 - kReplayRemarksMax - 5);
-  EXPECT_EQ(t.broken_lines, kReplayRemarksMax + 5);
+  EXPECT_EQ(t.requests, 100 - kRemarksMax - 5);
+  EXPECT_EQ(t.broken_lines, kRemarksMax + 5);
   EXPECT_THAT(err_, HasSubstr("t.jsonl line 3 left out: no JSON"));
   EXPECT_THAT(err_, HasSubstr("5 more lines left out"));
-  EXPECT_EQ(std::count(err_.begin(), err_.end(), '\n'), static_cast<long>(kReplayRemarksMax) + 1);
+  EXPECT_EQ(std::count(err_.begin(), err_.end(), '\n'), static_cast<long>(kRemarksMax) + 1);
 }
 
 TEST_F(ReplayTest, ARequestLongerThanOneChunkIsMovedInSeveralCalls) {

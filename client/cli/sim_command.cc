@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "client/cli/broken_lines.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
 #include "client/cli/output.h"
@@ -15,8 +16,6 @@
 
 namespace cistern {
 namespace {
-
-constexpr uint64_t kBrokenShown = 20;
 
 std::string Ratio(double value) {
   char text[32];
@@ -90,12 +89,9 @@ void AddTtls(const ReplayTrace& trace, const SimOptions& sim, double ideal, Json
 
 int RunSimEviction(const CliOptions& options) {
   const SimOptions& sim = options.sim;
-  uint64_t broken = 0;
-  const absl::StatusOr<ReplayTrace> trace =
-      LoadReplayTrace(sim.file, [&](uint64_t line, std::string_view why) {
-        if (++broken <= kBrokenShown)
-          Note(sim.file + ":" + std::to_string(line) + ": left out: " + std::string(why));
-      });
+  const BrokenLines broken(sim.file);
+  const absl::StatusOr<ReplayTrace> trace = LoadReplayTrace(sim.file, broken);
+  broken.TellRest();
   if (!trace.ok()) return Fail(options.json, Words(trace.status()));
   const ReplayScore ideal = ReplaySlidingTtl(*trace, std::numeric_limits<int64_t>::max());
   Json out;
@@ -105,7 +101,7 @@ int RunSimEviction(const CliOptions& options) {
   out["unique_blocks"] = trace->unique;
   out["nodes"] = sim.nodes;
   out["ideal_hit_ratio"] = Rounded(ideal.HitRatio(), 9);
-  out["broken_lines"] = broken;
+  out["broken_lines"] = broken.count();
   std::string text = std::to_string(trace->requests.size()) + " requests, " + std::to_string(ideal.blocks) +
                      " blocks, " + std::to_string(trace->unique) + " of them different; without end " +
                      Ratio(ideal.HitRatio()) + " hit\n\n";

@@ -46,7 +46,7 @@ class Calculators(Case):
         file.write_text("\n".join([good[0], "{broken", good[1], good[2]]) + "\n")
         done = run("calc", "trace", file, "--size", "50,100", "--ttl-s", "10,20", "--ram", "1G", "--nvme", "2G", "--json")
         self.assertEqual(done.returncode, 0, done)
-        self.assertIn("line 2: ", done.stderr)
+        self.assertIn(f"{file} line 2 left out: ", done.stderr)
         log = json.loads(done.stdout)
         self.assertEqual((log["requests"], log["blocks"], log["unique_blocks"], log["broken_lines"]), (3, 6, 3, 1))
         self.assertAlmostEqual(log["ideal_hit_ratio"], 0.5, places=5)
@@ -60,8 +60,12 @@ class Calculators(Case):
         self.refused("calc", "trace", self.folder / "none", says=["none"])
         self.refused("calc", "trace", file, "--model", "gpt-9", says=["gpt-9"])
         self.refused("calc", "trace", file, "--provider", "mistral", says=["mistral", "own-gpu"])
+        file.write_text("no request\n")
+        none = run("calc", "trace", file, "--json")
+        self.assertEqual(none.returncode, 2, none)
+        self.assertIn("none of its lines (1) is a request", json.loads(none.stdout)["error"])
         file.write_text("")
-        self.assertEqual(self.ok("trace", file)["ideal_hit_ratio"], 0)
+        self.refused("calc", "trace", file, says=["empty"])
 
 
 if __name__ == "__main__":

@@ -44,6 +44,16 @@ class Starts(WithCluster):
         (self.folder / "kept").rename(self.dir / "cluster.key")
         self.up()
 
+    def test_flags_that_could_not_start_are_not_kept(self):
+        new = ["up", "--dir", self.dir, "--router", self.router, "--nodes", 1, "--detach"]
+        self.refused(*new, "--policy", "mru", says=['policy "mru"'])
+        self.refused(*new, "--ram", "8T", says=["--ram"])
+        self.up("--nodes", 1, "--ram", "16M")
+        self.ok("down", "--dir", self.dir)
+        self.refused("up", "--dir", self.dir, "--ram", "8T", "--detach", says=["--ram"])
+        self.up()
+        self.assertEqual(self.ok("status")["nodes"][0]["tiers"][0]["capacity_bytes"], 16 << 20)
+
     def test_with_few_descriptors_nothing_is_left_running(self):
         """Whatever fails for lack of them: there is one line, and what was started is ended."""
         for limit in (12, 16, 24, 32, 64):
