@@ -132,7 +132,8 @@ uint64_t PmdMappedBytes(uintptr_t begin, uintptr_t end) {
     const size_t dash = line.find('-');
     uint64_t from = 0, of_mapping = 0;
     if (dash != std::string::npos && absl::SimpleHexAtoi(line.substr(0, dash), &from)) {
-      inside = from >= begin && from < end;
+      if (from >= end) break;  // In order of address, and each costs the kernel a walk of its page tables.
+      inside = from >= begin;
     } else if (inside && absl::StartsWith(line, kLabel) &&
                absl::SimpleAtoi(absl::StripSuffix(line.substr(kLabel.size()), " kB"), &of_mapping)) {
       kib += of_mapping;

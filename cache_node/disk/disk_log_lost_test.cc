@@ -168,14 +168,19 @@ void ExpectFreeAndUsedAgain(LogWorld& world, FileId file) {
   ExpectLost(world, 0, "", {});
 }
 
-// The power goes while a use begins: its header is torn, and records and trailer of the use before are there.
-TEST(DiskLogLost, AUseThatBeganWithATornHeaderIsNeitherLostNorTheOneBefore) {
-  LogWorld world(kSeed, 4);
+UsedAgain UseAgainTorn(LogWorld& world) {
   world.Open();
-  const UsedAgain used = UseAgain(world);
+  UsedAgain used = UseAgain(world);
   world.Close();
   world.files->files[0] = used.freed;
   TearHeader(world.files->files[0]);
+  return used;
+}
+
+// The power goes while a use begins: its header is torn, and records and trailer of the use before are there.
+TEST(DiskLogLost, AUseThatBeganWithATornHeaderIsNeitherLostNorTheOneBefore) {
+  LogWorld world(kSeed, 4);
+  const UsedAgain used = UseAgainTorn(world);
   world.Open();
   world.Settle();
   EXPECT_THAT(world.warnings, SizeIs(0));
@@ -192,11 +197,7 @@ TEST(DiskLogLost, AUseThatBeganWithATornHeaderIsNotTheOneBeforeWhateverTheManife
   for (const bool row : {false, true}) {
     SCOPED_TRACE(row);
     LogWorld world(kSeed, 4);
-    world.Open();
-    const UsedAgain used = UseAgain(world);
-    world.Close();
-    world.files->files[0] = used.freed;
-    TearHeader(world.files->files[0]);
+    const UsedAgain used = UseAgainTorn(world);
     world.values.erase(ExtentRowKey(0));
     if (row) world.values[ExtentRowKey(0)] = used.row;
     world.warnings.clear();
