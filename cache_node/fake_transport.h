@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/crc32c.h"
+#include "transport/frame_limits.h"
 #include "transport/transport.h"
 
 namespace cistern {
@@ -143,6 +144,7 @@ class FakeTransport final : public Transport {
   }
   absl::Status Send(PeerId peer, const OutFrame& frame) override {
     if (!IsUp(peer)) return absl::UnavailableError("no such peer");
+    if (absl::Status fits = CheckFrameBytes(frame); !fits.ok()) return fits;
     if (send_queue_full) return absl::ResourceExhaustedError("send queue full");
     ++frames_sent;
     if (!keep_frames) {

@@ -282,7 +282,13 @@ void NodeShard::SendOrFence(PeerId peer, const OutFrame& frame) {
   if (sent.ok()) return;
   if (const auto row = leases_.FindHold(frame.cookie)) EndRow(*row);
   // A peer that lets so many replies wait does not read; without its answer it would run into its deadline.
-  if (absl::IsResourceExhausted(sent)) FenceSoon(peer, sent);
+  if (absl::IsResourceExhausted(sent)) return FenceSoon(peer, sent);
+  // Nor may it wait for an answer that no frame holds. An error's own answer always fits.
+  if (!absl::IsInvalidArgument(sent) || frame.type == FrameType::kError) return;
+  ++counters_.bad_frames;
+  ReplyError(peer, frame.request_id,
+             absl::InvalidArgumentError(absl::StrCat("the answer does not fit into one frame (",
+                                                     sent.message(), "); ask for less at a time")));
 }
 
 void NodeShard::Drop(PeerId peer, const Peer& state, const InFrame& frame) {

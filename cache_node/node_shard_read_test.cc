@@ -10,6 +10,7 @@ namespace cistern {
 namespace {
 
 using ::testing::Each;
+using ::testing::HasSubstr;
 
 constexpr uint64_t kMiB = 1u << 20;
 
@@ -199,6 +200,28 @@ TEST(NodeShard, AnswersBrokenBodiesAndForeignFramesWithAnError) {
   w.transport.sent.clear();
   w.Ask(peer, FrameType::kLookup, no_coords);
   EXPECT_TRUE(w.HasReply(FrameType::kError));
+}
+
+// Each change of block costs a whole key in the answer. No answer at all would cost the asker its deadline.
+TEST(NodeShard, RefusesAReadWhoseAnswerNoFrameHolds) {
+  ShardWorld w(8 * kMiB);
+  const PeerId peer = w.Connect();
+  const ChainRequest chain = w.Chain(w.Blocks(2), 64);
+  w.Store(peer, chain);
+  ASSERT_EQ(w.Plan(peer, chain, 1).parts.size(), 2u);
+  const auto alternating = [](size_t count) {
+    std::vector<uint32_t> parts(count);
+    for (size_t i = 0; i < count; ++i) parts[i] = i % 2;
+    return parts;
+  };
+  w.Ask(peer, FrameType::kRead, ReadRequest{.plan_id = 1, .parts = alternating(kPartsPerRequestMax)});
+  ASSERT_TRUE(w.HasReply(FrameType::kError));
+  const auto error = w.Take<ErrorBody>(FrameType::kError);
+  EXPECT_EQ(error.code, absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(error.message, HasSubstr("ask for less at a time"));
+  EXPECT_EQ(w.shard->counters().bad_frames, 1u);
+  EXPECT_EQ(w.shard->leases().holds(), 0u);
+  EXPECT_EQ(w.Read(peer, 1, alternating(64)).parts.size(), 64u);
 }
 
 TEST(NodeShard, ChecksRightsPerRequest) {

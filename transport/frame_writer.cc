@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/crc32c.h"
+#include "core/status_macros.h"
+#include "transport/frame_limits.h"
 
 namespace cistern {
 namespace {
@@ -17,21 +19,11 @@ namespace {
 constexpr size_t kIovPerSendMax = 64;
 constexpr size_t kCompactChunks = 1024;  // Written chunks in front that are worth moving the rest for.
 
-size_t PayloadBytes(absl::Span<const ConstSegment> payload) {
-  size_t bytes = 0;
-  for (const ConstSegment& segment : payload) bytes += segment.bytes;
-  return bytes;
-}
-
 }  // namespace
 
 absl::Status FrameWriter::Push(const OutFrame& frame, uint8_t version) {
-  const size_t payload_bytes = PayloadBytes(frame.payload);
-  if (frame.body.size() > kBodyBytesMax || payload_bytes > kPayloadBytesMax) {
-    return absl::InvalidArgumentError(absl::StrCat("frame of ", frame.body.size(), " body and ",
-                                                   payload_bytes, " payload bytes, at most ", kBodyBytesMax,
-                                                   " and ", kPayloadBytesMax));
-  }
+  CISTERN_RETURN_IF_ERROR(CheckFrameBytes(frame));
+  const uint64_t payload_bytes = PayloadBytes(frame);
   const size_t unpadded_bytes = kFrameHeaderBytes + frame.body.size();
   const size_t head_bytes = (unpadded_bytes + kFrameAlignBytes - 1) / kFrameAlignBytes * kFrameAlignBytes;
   if (frames_ >= kSendQueueFramesMax || head_bytes_ + head_bytes > kSendQueueBytesMax ||

@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/crc32c.h"
 #include "core/status_macros.h"
+#include "transport/frame_limits.h"
 #include "transport/loopback_internal.h"
 
 namespace cistern {
@@ -75,10 +76,7 @@ absl::Status LoopbackTransport::Send(PeerId id, const OutFrame& frame) {
   Peer* peer = Find(id);
   if (peer == nullptr) return absl::UnavailableError("no such peer any more");
   if (peer->state != Peer::State::kUp) return absl::FailedPreconditionError("peer is not up yet");
-  if (frame.body.size() > kBodyBytesMax) return absl::InvalidArgumentError("body above kBodyBytesMax");
-  uint64_t payload_bytes = 0;
-  for (const ConstSegment& segment : frame.payload) payload_bytes += segment.bytes;
-  if (payload_bytes > kPayloadBytesMax) return absl::InvalidArgumentError("payload above kPayloadBytesMax");
+  CISTERN_RETURN_IF_ERROR(CheckFrameBytes(frame));
   if (!frame.flush && peer->deferred.size() < kSendQueueFramesMax / 2) {
     Peer::Deferred held{frame.type,
                         frame.flags,

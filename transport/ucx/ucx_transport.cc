@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/status_macros.h"
+#include "transport/frame_limits.h"
 #include "transport/ucx/held_fds.h"
 
 namespace cistern {
@@ -98,10 +99,7 @@ absl::Status UcxTransport::Send(PeerId id, const OutFrame& frame) {
   Inside inside(*this);
   UcxPeer* peer = Find(id);
   if (peer == nullptr || peer->state != State::kUp || peer->doomed) return NotUp(id);
-  if (frame.body.size() > kBodyBytesMax) return absl::InvalidArgumentError("body above kBodyBytesMax");
-  uint64_t payload_bytes = 0;
-  for (const ConstSegment& segment : frame.payload) payload_bytes += segment.bytes;
-  if (payload_bytes > kPayloadBytesMax) return absl::InvalidArgumentError("payload above kPayloadBytesMax");
+  CISTERN_RETURN_IF_ERROR(CheckFrameBytes(frame));
   if (peer->queued_frames >= kSendQueueFramesMax ||
       (peer->queued_frames > 0 && peer->queued_bytes + frame.body.size() > kSendQueueBytesMax)) {
     return absl::ResourceExhaustedError(absl::StrCat("peer ", id, ": ", peer->queued_frames, " frames with ",
