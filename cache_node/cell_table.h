@@ -19,8 +19,9 @@ namespace cistern {
 // itself, and one piece more for every kPieceCells cells, made by cutting the next of the older ones in two
 // (linear hashing). An addition moves kMovedMax cells at most.
 //
-// A cell says its Order(): unique in the table, its upper 32 bits as good as random, below that of Cell{},
-// which is an empty one. Owner: an index. Thread: its owner's. Allocates only when it grows; never shrinks.
+// A cell says its Order(): its upper 32 bits as good as random, below that of Cell{}, which is an empty one.
+// Cells of one order stand side by side. Owner: an index. Thread: its owner's. Allocates only when it grows;
+// gives back what a piece has that EraseIfIn has emptied.
 template <typename Cell>
 class CellTable {
  public:
@@ -42,8 +43,8 @@ class CellTable {
   }
   static const Cell* Search(const Cell* begin, uint64_t order) { return From(begin, order); }
 
-  // No cell there has its order.
-  void Insert(const Cell& cell) {
+  // Where it stands, until the next change.
+  Cell* Insert(Cell cell) {
     if (size_ >= count_ * kPieceCells) Cut();
     const size_t number = NumberOf(cell.Order());
     Piece& piece = pieces_[number];
@@ -58,9 +59,10 @@ class CellTable {
       end = piece.begin() + to;
     }
     std::move_backward(at, end, end + 1);
-    *at = cell;
+    *at = std::move(cell);
     ++sizes_[number];
     ++size_;
+    return at;
   }
   // Later cells move up as far as they stand behind their places: nothing is left where one was.
   void Erase(Cell* at) {
@@ -72,17 +74,27 @@ class CellTable {
     --sizes_[number];
     --size_;
   }
+  // All cells are looked at, in bounded turns: a piece a turn, its number from 0 on until it is pieces().
+  // Cells that a cut moves meanwhile go to a later piece. Condition(cell) is asked once for each.
+  size_t pieces() const { return count_; }
   template <typename Condition>
-  void EraseIf(Condition condition) {
-    for (Piece& piece : pieces_) {
-      for (Cell* at = piece.begin(); at < piece.end();) {
-        if (!IsEmpty(*at) && condition(std::as_const(*at))) {
-          Erase(at);
-        } else {
-          ++at;
-        }
+  void EraseIfIn(size_t number, Condition condition) {
+    Piece& piece = pieces_[number];
+    Cell* to = piece.begin();
+    for (Cell* at = piece.begin(); at < piece.end(); ++at) {
+      if (IsEmpty(*at)) continue;
+      Cell cell = std::exchange(*at, Cell{});
+      if (condition(std::as_const(cell))) {
+        --sizes_[number];
+        --size_;
+        continue;
       }
+      to = std::max(to, Place(piece, cell.Order()));
+      *to++ = std::move(cell);
     }
+    if (sizes_[number] > 0 || piece.places == kPlacesMin) return;
+    room_ -= piece.room;
+    piece = MakePiece(kPlacesMin);
   }
 
   size_t size() const { return size_; }
@@ -136,16 +148,16 @@ class CellTable {
     room_ += kTail;
   }
   // Cells come in their order, to a new piece; `at` is behind the one before.
-  void Append(Piece& piece, uint32_t& at, const Cell& cell) {
+  void Append(Piece& piece, uint32_t& at, Cell& cell) {
     at = std::max(at, static_cast<uint32_t>(Place(piece, cell.Order()) - piece.begin()));
     if (at + 1 >= piece.room) Lengthen(piece);
-    piece.cells[at++] = cell;
+    piece.cells[at++] = std::move(cell);
     ++moved_;
   }
   void Grow(Piece& piece) {
     Piece grown = MakePiece(piece.places + std::max(piece.places / 8, kPlacesMin));
     uint32_t at = 0;
-    ForEachIn(piece, [&](const Cell& cell) { Append(grown, at, cell); });
+    ForEachIn(piece, [&](Cell& cell) { Append(grown, at, cell); });
     room_ -= piece.room;
     piece = std::move(grown);
   }
@@ -158,7 +170,7 @@ class CellTable {
     ForEachIn(pieces_[number], [&](const Cell& cell) { going += goes(cell); });
     Piece first = MakePiece(PlacesFor(sizes_[number] - going)), second = MakePiece(PlacesFor(going));
     uint32_t at_first = 0, at_second = 0;
-    ForEachIn(pieces_[number], [&](const Cell& cell) {
+    ForEachIn(pieces_[number], [&](Cell& cell) {
       goes(cell) ? Append(second, at_second, cell) : Append(first, at_first, cell);
     });
     room_ -= pieces_[number].room;
@@ -172,7 +184,7 @@ class CellTable {
   template <typename Visit>
   static void ForEachIn(const Piece& piece, Visit visit) {
     for (uint32_t at = 0; at < piece.room; ++at) {
-      if (!IsEmpty(piece.cells[at])) visit(std::as_const(piece.cells[at]));
+      if (!IsEmpty(piece.cells[at])) visit(piece.cells[at]);
     }
   }
 

@@ -75,15 +75,47 @@ TEST(CellTable, ErasesWhatACallerChooses) {
     truth[order] = i % 3;
     table.Insert({.order = order, .value = i % 3});
   }
-  size_t asked = 0;
-  table.EraseIf([&](const Cell& cell) {
-    ++asked;
-    return cell.value != 1;
-  });
+  size_t asked = 0, most = 0;
+  for (size_t piece = 0; piece < table.pieces(); ++piece) {
+    const size_t before = asked;
+    table.EraseIfIn(piece, [&](const Cell& cell) {
+      ++asked;
+      return cell.value != 1;
+    });
+    most = std::max(most, asked - before);
+  }
   EXPECT_EQ(asked, truth.size()) << "each is asked about once";
+  EXPECT_LE(most, 3 * CellTable<Cell>::kPieceCells) << "a turn's work has a bound";
   for (const auto& [order, value] : truth) ASSERT_EQ(Find(table, order) != nullptr, value == 1);
-  table.EraseIf([](const Cell&) { return true; });
+  for (size_t piece = 0; piece < table.pieces(); ++piece)
+    table.EraseIfIn(piece, [](const Cell&) { return true; });
   EXPECT_EQ(table.size(), 0u);
+}
+
+// Between the pieces of a walk others add: what was there is met all the same, wherever a cut has moved it.
+TEST(CellTable, AWalkInPiecesMeetsWhatIsCutMeanwhile) {
+  Random random(9);
+  CellTable<Cell> table;
+  for (uint32_t i = 0; i < 30'000; ++i) table.Insert({.order = random.Next() - 1, .value = 1});
+  const size_t pieces = table.pieces();
+  for (size_t piece = 0; piece < table.pieces(); ++piece) {
+    table.EraseIfIn(piece, [](const Cell& cell) { return cell.value == 1; });
+    for (uint32_t i = 0; i < 7'000 && piece < pieces; ++i)
+      table.Insert({.order = random.Next() - 1, .value = 2});
+  }
+  EXPECT_GT(table.pieces(), pieces) << "or nothing was tried";
+  EXPECT_EQ(table.size(), 7'000 * pieces);
+}
+
+// Clients name blocks: nothing keeps two cells' orders apart.
+TEST(CellTable, KeepsCellsOfOneOrderSideBySide) {
+  CellTable<Cell> table;
+  constexpr uint64_t kOrder = uint64_t{77} << 32;
+  for (uint32_t i = 0; i < 40; ++i) table.Insert({.order = kOrder, .value = i});
+  for (uint32_t i = 0; i < 40; ++i) table.Insert({.order = kOrder + 1, .value = i});
+  uint64_t seen = 0;
+  for (const Cell* at = table.At(kOrder); at->order == kOrder; ++at) seen |= uint64_t{1} << at->value;
+  EXPECT_EQ(seen, (uint64_t{1} << 40) - 1);
 }
 
 // No addition may be a long turn of its shard, however many cells are there.

@@ -15,7 +15,11 @@ constexpr uint32_t kNoSlab = UINT32_MAX;
 
 RamTier::RamTier(MemoryRegion& region, uint64_t ram_bytes, std::string policy, Random& random,
                  NodeCounters& counters)
-    : counters_(counters), policy_name_(std::move(policy)), pool_(region, ram_bytes), index_(pool_, random) {
+    : counters_(counters),
+      policy_name_(std::move(policy)),
+      pool_(region, ram_bytes),
+      index_(pool_, random),
+      tails_(random) {
   classes_.resize(kSizeClassesMax);
 }
 

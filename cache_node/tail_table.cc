@@ -2,11 +2,6 @@
 
 namespace cistern {
 
-const TailTable::Tail* TailTable::Find(const BlockHash& block) const {
-  const auto at = tails_.find(block);
-  return at == tails_.end() ? nullptr : &at->second;
-}
-
 bool TailTable::Add(const BlockHash& block, SlotId slot, uint32_t wanted, bool junction) {
   Tail& tail = tails_[block];
   if (tail.slots.empty()) tail.wanted = wanted;
@@ -17,17 +12,17 @@ bool TailTable::Add(const BlockHash& block, SlotId slot, uint32_t wanted, bool j
 }
 
 std::vector<SlotId> TailTable::Take(const BlockHash& block) {
-  const auto at = tails_.find(block);
-  if (at == tails_.end()) return {};
-  std::vector<SlotId> slots = std::move(at->second.slots);
-  tails_.erase(at);
+  Tail* const tail = tails_.Find(block);
+  if (tail == nullptr) return {};
+  std::vector<SlotId> slots = std::move(tail->slots);
+  tails_.Erase(block);
   return slots;
 }
 
 absl::Span<const SlotId> TailTable::Supersede(const BlockHash& block, uint64_t successor) {
-  const auto at = tails_.find(block);
-  if (at == tails_.end()) return {};
-  Tail& tail = at->second;
+  Tail* const known = tails_.Find(block);
+  if (known == nullptr) return {};
+  Tail& tail = *known;
   if (tail.successor == 0) {
     tail.successor = successor;
   } else if (tail.successor != successor) {

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
+#include "cache_node/block_table.h"
 #include "cache_node/slot_record.h"
 #include "cache_node/tail_mark.h"
 #include "core/ids.h"
@@ -27,14 +27,16 @@ class TailTable {
     bool whole() const { return slots.size() == wanted; }
   };
 
+  explicit TailTable(Random& random) : tails_(random) {}
+
   bool empty() const { return tails_.empty(); }
   size_t size() const { return tails_.size(); }
   bool IsWhole(const BlockHash& block) const {
-    if (tails_.empty()) return false;
-    const auto at = tails_.find(block);
-    return at != tails_.end() && at->second.whole();
+    const Tail* const tail = Find(block);
+    return tail != nullptr && tail->whole();
   }
-  const Tail* Find(const BlockHash& block) const;
+  // Good until the next change; null: none.
+  const Tail* Find(const BlockHash& block) const { return tails_.empty() ? nullptr : tails_.Find(block); }
 
   // One more part. False: the tail there has another number of parts, or all of its own; nothing was changed.
   bool Add(const BlockHash& block, SlotId slot, uint32_t wanted, bool junction);
@@ -44,7 +46,7 @@ class TailTable {
   absl::Span<const SlotId> Supersede(const BlockHash& block, uint64_t successor);
 
  private:
-  absl::flat_hash_map<BlockHash, Tail, BlockHashHasher> tails_;
+  BlockTable<Tail> tails_;
 };
 
 }  // namespace cistern

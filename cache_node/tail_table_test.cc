@@ -15,7 +15,8 @@ BlockHash Block(uint8_t name) {
 }
 
 TEST(TailTable, IsWholeWithItsLastPartOnly) {
-  TailTable tails;
+  Random random(1);
+  TailTable tails(random);
   EXPECT_FALSE(tails.IsWhole(Block(1)));
   EXPECT_TRUE(tails.Add(Block(1), 7, 2, false));
   EXPECT_FALSE(tails.IsWhole(Block(1)));
@@ -28,7 +29,8 @@ TEST(TailTable, IsWholeWithItsLastPartOnly) {
 }
 
 TEST(TailTable, RefusesPartsThatDoNotFit) {
-  TailTable tails;
+  Random random(1);
+  TailTable tails(random);
   EXPECT_TRUE(tails.Add(Block(1), 7, 2, false));
   EXPECT_FALSE(tails.Add(Block(1), 8, 3, false)) << "another number of parts";
   EXPECT_TRUE(tails.Add(Block(1), 8, 2, false));
@@ -37,7 +39,8 @@ TEST(TailTable, RefusesPartsThatDoNotFit) {
 }
 
 TEST(TailTable, ANewerTailOfTheSameChainReplacesTheOlderUnlessPromptsPartThere) {
-  TailTable tails;
+  Random random(1);
+  TailTable tails(random);
   tails.Add(Block(1), 7, 1, false);
   EXPECT_THAT(tails.Supersede(Block(1), 100), ElementsAre(7));
   EXPECT_THAT(tails.Supersede(Block(1), 100), ElementsAre(7)) << "the same way on";

@@ -68,10 +68,11 @@ class DiskIndex {
   void Insert(const BlockHash& hash, PartCoord coord, DiskEntry entry);
   // There is an entry.
   void Erase(const BlockHash& hash, PartCoord coord);
-  // For damage and operators' commands: looks at all.
+  // For damage and operators' commands: all are looked at, as of CellTable.
+  size_t pieces() const { return cells_.pieces(); }
   template <typename Condition>
-  void EraseIf(Condition condition) {
-    cells_.EraseIf(condition);
+  void EraseIfIn(size_t piece, Condition condition) {
+    cells_.EraseIfIn(piece, condition);
   }
 
   // The number of a layout; kDiskLayoutsMax when that many are known already.

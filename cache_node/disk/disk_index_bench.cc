@@ -1,5 +1,5 @@
 // What the index of the log costs a part: to find one, to find none, to add one; and the longest of the
-// additions, which is one that made the table grow.
+// additions, which is one that made the table grow. That of a tail, too.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cache_node/disk/disk_index.h"
+#include "cache_node/disk/disk_tails.h"
 
 namespace cistern {
 namespace {
@@ -46,6 +47,23 @@ void DiskIndexInsert(benchmark::State& state) {
   state.counters["bytes_a_part"] = bytes / static_cast<double>(parts);
 }
 
+void DiskTailsAdd(benchmark::State& state) {
+  const auto tails = static_cast<uint64_t>(state.range(0));
+  std::chrono::steady_clock::duration longest{};
+  for (auto _ : state) {
+    Random random(1);
+    DiskTails table(random);
+    for (uint64_t i = 0; i < tails; ++i) {
+      const BlockHash hash = HashOf(i);
+      const auto begin = std::chrono::steady_clock::now();
+      table.Add(hash, {}, {.parts = 1});
+      longest = std::max(longest, std::chrono::steady_clock::now() - begin);
+    }
+  }
+  state.SetItemsProcessed(static_cast<int64_t>(state.iterations() * tails));
+  state.counters["longest_us"] = std::chrono::duration<double, std::micro>(longest).count();
+}
+
 // range(1): whether they are there.
 void DiskIndexFind(benchmark::State& state) {
   const auto parts = static_cast<uint64_t>(state.range(0));
@@ -63,6 +81,7 @@ void DiskIndexFind(benchmark::State& state) {
 }
 
 BENCHMARK(DiskIndexInsert)->Arg(1'000'000)->Arg(10'000'000)->Iterations(1)->Unit(benchmark::kMillisecond);
+BENCHMARK(DiskTailsAdd)->Arg(1'000'000)->Iterations(1)->Unit(benchmark::kMillisecond);
 BENCHMARK(DiskIndexFind)->ArgsProduct({{1'000'000, 10'000'000}, {0, 1}})->Iterations(4'000'000);
 
 }  // namespace

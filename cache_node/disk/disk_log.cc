@@ -50,7 +50,9 @@ DiskLog::DiskLog(DiskLogOptions options, Disk& disk, Manifest& manifest, Clock& 
       probe_page_(page_ + kPageBytes),
       queue_(disk),
       index_(random),
-      table_(static_cast<uint32_t>(std::min<uint64_t>(options_.capacity_bytes / kExtentBytes, kExtentsMax))) {
+      tails_(random),
+      table_(static_cast<uint32_t>(std::min<uint64_t>(options_.capacity_bytes / kExtentBytes, kExtentsMax))),
+      dropped_(random) {
   WriterEvents events;
   events.next_extent = [this] { return NextExtent(); };
   events.durable = [this](uint32_t extent, absl::Span<const FooterEntry> entries) {
@@ -94,6 +96,7 @@ void DiskLog::Record(FileId file, const Extent& extent) {
 // --- index, with the sums that go with it
 
 void DiskLog::SetEntry(const BlockHash& hash, PartCoord coord, const DiskEntry& entry, TailMark tail) {
+  if (!coords_seen_.Add(coord.Packed())) return;
   if (DiskEntry* old = index_.Find(hash, coord); old != nullptr) Unaccount(*old);
   index_.Insert(hash, coord, entry);
   if (tail.parts != 0) tails_.Add(hash, coord, tail);
@@ -101,7 +104,6 @@ void DiskLog::SetEntry(const BlockHash& hash, PartCoord coord, const DiskEntry& 
   ++extent.live_parts;
   extent.live_bytes += entry.length;
   if (entry.durable) ++counters_.durable_parts, counters_.durable_bytes += entry.length;
-  if (coords_seen_.size() < kCoordsSeenMax) coords_seen_.insert(coord.Packed());
 }
 
 void DiskLog::Unaccount(const DiskEntry& entry) {
@@ -116,18 +118,6 @@ void DiskLog::EraseEntry(const BlockHash& hash, PartCoord coord, const DiskEntry
   Unaccount(entry);
   index_.Erase(hash, coord);
   if (!tails_.empty()) tails_.Erase(hash, coord);
-}
-
-// Every entry of an extent whose list of entries cannot be read.
-void DiskLog::EraseExtent(FileId file) {
-  index_.EraseIf([&](const DiskEntry& entry) {
-    if (entry.extent != file) return false;
-    Unaccount(entry);
-    ++counters_.evicted_parts;
-    return true;
-  });
-  tails_.Prune(
-      [this](const BlockHash& hash, PartCoord coord) { return index_.Find(hash, coord) != nullptr; });
 }
 
 bool DiskLog::IsAt(const DiskEntry* entry, uint32_t extent, const FooterEntry& place) const {
@@ -208,59 +198,12 @@ void DiskLog::Forget(const BlockHash& hash, PartCoord coord, const DiskEntry& pl
   EraseEntry(hash, coord, *entry);
 }
 
-// --- dropping
-
-uint64_t DiskLog::DropBlocks(absl::Span<const BlockHash> blocks) {
-  const bool copying = writer_->is_copying() && !carried_.has_value();
-  uint64_t dropped = 0;
-  for (const BlockHash& hash : blocks) {
-    bool any = recovering();  // An extent that is still to be scanned may have it.
-    if (copying && hash == copied_.block.hash) any = copied_dropped_ = true;
-    for (const uint32_t coord : coords_seen_) {
-      const DiskEntry* entry = index_.Find(hash, PartCoord::Unpack(coord));
-      if (entry == nullptr) continue;
-      EraseEntry(hash, PartCoord::Unpack(coord), *entry);
-      ++dropped;
-      any = true;
-    }
-    if (recovering()) dropped_[hash] = UINT64_MAX;
-    if (any) drops_waiting_.push_back(hash);
-  }
-  return dropped;
-}
-
-// No record says so: the manifest's row is gone, and a part that has an end but no row has ended.
-uint64_t DiskLog::Expire(const BlockHash& hash) {
-  uint64_t expired = 0;
-  for (const uint32_t coord : coords_seen_) {
-    const DiskEntry* entry = index_.Find(hash, PartCoord::Unpack(coord));
-    if (entry == nullptr || (entry->retention & kRetentionTimed) == 0) continue;
-    EraseEntry(hash, PartCoord::Unpack(coord), *entry);
-    ++expired;
-  }
-  counters_.expired_parts += expired;
-  return expired;
-}
-
-uint64_t DiskLog::DropAll() {
-  copied_dropped_ = true;
-  const uint64_t dropped = index_.size();
-  index_.EraseIf([&](const DiskEntry& entry) {
-    Unaccount(entry);
-    return true;
-  });
-  tails_.Clear();
-  if (recovering()) dropped_all_ = GenerationOf(next_life_, 0);
-  drops_waiting_.clear();
-  drop_all_waiting_ = true;
-  return dropped;
-}
-
 // --- life
 
 bool DiskLog::Poll() {
   bool any = queue_.Poll();
   if (recovering() && !stopping_) any |= RecoverStep();
+  if (!recovering() && !dropped_.empty()) dropped_.ErasePiece(forgotten_++);
   AppendDrops();
   carried_in_turn_ = 0;
   MaintainStep();
@@ -276,7 +219,8 @@ Nanos DiskLog::NextWake() const {
   // Where nothing wakes at the end of a request (simulation), time has to.
   if (queue_.open() > 0 && queue_.disk().WaitFd() < 0) return clock_.Now() + kMillisecond / 10;
   if (HasDropsWaiting() && !degraded_) return clock_.Now() + kMillisecond;
-  if (job_ == Job::kCopying && copy_loaded_) return clock_.Now() + kMillisecond / 4;
+  if (job_ == Job::kErasing || (job_ == Job::kCopying && copy_loaded_))
+    return clock_.Now() + kMillisecond / 4;
   const bool jobs =
       job_ == Job::kLeaving || job_ == Job::kRemoving || !seal_queue_.empty() || !repair_queue_.empty();
   if (jobs && !stopping_) return std::max(maintain_at_, clock_.Now());

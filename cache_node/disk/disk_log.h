@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
+#include "cache_node/block_table.h"
+#include "cache_node/coords_seen.h"
 #include "cache_node/disk/disk_index.h"
 #include "cache_node/disk/disk_memory.h"
 #include "cache_node/disk/disk_queue.h"
@@ -35,7 +35,8 @@ inline constexpr Nanos kDegradedRetryMin = kSecond;
 inline constexpr Nanos kDegradedRetryMax = 30 * kSecond;
 inline constexpr Nanos kMaintainEvery = 2 * kMillisecond;
 inline constexpr uint32_t kLifeStep = 16;  // A start goes on so far behind the last life it saw.
-inline constexpr size_t kCoordsSeenMax = 65536;
+// Layouts have some hundred. A part with another coordinate is not found: nothing could drop it by its block.
+inline constexpr size_t kDiskCoordsMax = 65536;
 inline constexpr uint32_t kDamageLinesMax = 16;  // In kDamageLinesEvery; what is more is told as a number.
 inline constexpr Nanos kDamageLinesEvery = 60 * kSecond;
 
@@ -91,7 +92,9 @@ class DiskLog {
 
   bool HasTails() const { return !tails_.empty(); }
   // What the log has of the tail behind this block; null: nothing.
-  const DiskTails::Tail* FindTail(const BlockHash& block) const { return tails_.Find(block); }
+  const DiskTails::Tail* FindTail(const BlockHash& block) {
+    return tails_.Find(block, [&](PartCoord coord) { return index_.Find(block, coord) != nullptr; });
+  }
 
   enum class Appended : uint8_t {
     kOk,
@@ -123,8 +126,8 @@ class DiskLog {
   // Gone at once for whoever looks; on disk a few milliseconds later.
   uint64_t DropBlocks(absl::Span<const BlockHash> blocks);
   uint64_t DropAll();
-  // The block's time has ended: its parts that have one leave the index.
-  uint64_t Expire(const BlockHash& hash);
+  // The block's time has ended: its parts that have one leave the index. In turns: as of CoordsSeen::Walk.
+  bool Expire(const BlockHash& hash, uint32_t& from, uint64_t& looks);
 
   bool Poll();
   // What the last Poll copied of a leaving extent, at most kReclaimBytesPerTurn.
@@ -173,10 +176,14 @@ class DiskLog {
   void SetEntry(const BlockHash& hash, PartCoord coord, const DiskEntry& entry, TailMark tail);
   void EraseEntry(const BlockHash& hash, PartCoord coord, const DiskEntry& entry);
   void Unaccount(const DiskEntry& entry);
-  void EraseExtent(FileId file);
   bool IsAt(const DiskEntry* entry, uint32_t extent, const FooterEntry& place) const;
   void Record(FileId file, const Extent& extent);
+
+  // disk_log_drop.cc
+  template <typename Goes>
+  bool EraseParts(const BlockHash& hash, uint32_t& from, uint64_t& looks, uint64_t& erased, Goes goes);
   void AppendDrops();
+  void EraseOn();
 
   // disk_log_recover.cc
   absl::Status ReadAllEnds();
@@ -237,21 +244,23 @@ class DiskLog {
   std::optional<Appended> copy_result_;  // Ended before Continue was asked.
   DiskLogCounters counters_;
   uint64_t next_life_ = 1;
-  absl::flat_hash_set<uint32_t> coords_seen_;
+  CoordsSeen coords_seen_{kDiskCoordsMax};
   std::vector<BlockHash> drops_waiting_;  // For a record.
   bool drop_all_waiting_ = false;
 
   // Recovery, newest extent first: what is gone is known before what it was.
   std::vector<FileId> scan_queue_;  // Next at the back.
   std::unique_ptr<ExtentScan> scan_;
-  absl::flat_hash_map<BlockHash, uint64_t, BlockHashHasher> dropped_;  // Block -> generation of the drop.
+  BlockTable<uint64_t> dropped_;  // Block -> generation of the drop.
+  size_t forgotten_ = 0;          // Pieces of it, after the start.
   uint64_t dropped_all_ = 0;
 
   // The job under way: footers of recovered extents, repairs, reclaim.
-  enum class Job : uint8_t { kNone, kWriting, kLoading, kCopying, kLeaving, kFreeing, kRemoving };
+  enum class Job : uint8_t { kNone, kWriting, kLoading, kErasing, kCopying, kLeaving, kFreeing, kRemoving };
   Job job_ = Job::kNone;
   FileId job_file_ = 0;
   std::vector<FileId> seal_queue_, repair_queue_;
+  size_t erased_ = 0;  // Pieces of the index, of an extent whose parts nobody can name.
   std::deque<Copy> copies_;
   bool copy_all_ = false;  // Also what was never read.
   bool copy_loaded_ = false, copy_reading_ = false;

@@ -1,10 +1,9 @@
-// Records into the log: whole, in steps, and those that say what is gone.
+// Records into the log: whole, and in steps.
 #include <algorithm>
 #include <utility>
 
 #include "cache_node/disk/disk_log.h"
 #include "core/check.h"
-#include "core/crc32c.h"
 
 namespace cistern {
 
@@ -81,29 +80,6 @@ void DiskLog::EnterParts(const RecordHeader& header, uint16_t layout) {
     SetEntry(header.block.hash, part.coord, entry, header.tail);
     counters_.appended_bytes += part.length;
   }
-}
-
-// Says on disk what is gone, so that no start brings it back. After a record that is being copied: that was
-// begun before.
-void DiskLog::AppendDrops() {
-  if (!HasDropsWaiting() || degraded_ || writer_->is_copying()) return;
-  RecordHeader header;
-  std::vector<const std::byte*> data;
-  bool damaged = false;
-  if (drop_all_waiting_) {
-    header.kind = RecordKind::kDropAll;
-    drop_all_waiting_ = !writer_->Append(header, data, damaged);
-    return;
-  }
-  header.kind = RecordKind::kDrop;
-  const size_t count = std::min(drops_waiting_.size(), kDropsPerTurn);
-  const auto* bytes =
-      reinterpret_cast<const std::byte*>(drops_waiting_.data() + drops_waiting_.size() - count);
-  const auto length = static_cast<uint32_t>(count * sizeof(BlockHash));
-  header.parts.push_back({.coord = {}, .at = 0, .length = length, .crc = Crc32c(bytes, length)});
-  data.push_back(bytes);
-  if (!writer_->Append(header, data, damaged)) return;
-  drops_waiting_.resize(drops_waiting_.size() - count);
 }
 
 }  // namespace cistern

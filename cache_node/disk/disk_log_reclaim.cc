@@ -20,6 +20,7 @@ constexpr uint32_t kSpareFrom = 16;      // Extents from which on reclaim keeps 
 
 void DiskLog::MaintainStep() {
   if (stopping_) return;
+  if (job_ == Job::kErasing) return EraseOn();
   if (job_ == Job::kCopying) return CopyOn();
   // It looks at all extents: not in every turn.
   const Nanos now = clock_.Now();
@@ -164,7 +165,8 @@ void DiskLog::StartReclaim(FileId victim) {
     }
     ++counters_.corrupt_footers;
     SayDamage(job_file_, kExtentBytes - bytes, "footer, of an extent that makes room");
-    EraseExtent(job_file_);  // Nobody can say what is wanted of it.
+    job_ = Job::kErasing;  // Nobody can say what is wanted of it.
+    erased_ = 0;
   });
 }
 

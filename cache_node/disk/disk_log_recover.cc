@@ -128,7 +128,6 @@ void DiskLog::MarkUnreadable(FileId file, const absl::Status& why) {
   extent.state = ExtentState::kUnreadable;
   extent.scanned = true;
   ++counters_.read_errors;
-  EraseExtent(file);
   Say(true, absl::StrCat("nvme extent ", file, " cannot be read: ", std::string(why.message()),
                          "; its parts are misses, and it is left as it is"));
 }
@@ -201,7 +200,6 @@ bool DiskLog::RecoverStep() {
   scan_.reset();
   scan_queue_.pop_back();
   if (scan_queue_.empty()) {
-    dropped_.clear();
     Say(false, absl::StrCat("nvme: ", counters_.recovered_parts, " parts in ", counters_.scanned_extents,
                             " extents are indexed"));
   }
@@ -276,7 +274,7 @@ void DiskLog::ApplyDrop(const FooterEntry& entry, const ExtentUse& use, const st
 void DiskLog::TakeEntry(FileId file, const ExtentUse& use, const FooterEntry& place) {
   const uint64_t generation = GenerationOf(use.life, place.page);
   if (generation < dropped_all_) return;
-  if (const auto it = dropped_.find(place.block.hash); it != dropped_.end() && generation < it->second)
+  if (const uint64_t* dropped = dropped_.Find(place.block.hash); dropped != nullptr && generation < *dropped)
     return;
   if (const DiskEntry* there = index_.Find(place.block.hash, place.coord); there != nullptr) {
     if (GenerationOf(UseOf(there->extent).life, there->page) >= generation) return;

@@ -147,6 +147,54 @@ TEST_F(DiskLogTurns, F37_DamageCostsItsPartAlone) {
   }
 }
 
+// F37: what an extent holds that cannot be named any more goes in pieces, and its tails with it.
+TEST(DiskLogDamage, F37_AnExtentWithoutItsFooterLeavesTheIndexInPieces) {
+  constexpr uint32_t kParts = 240, kLength = 64;
+  LogWorld world(kSeed, 4);
+  world.Open();
+  uint64_t next = 0;
+  const auto put = [&] {
+    LogWorld::Made made = world.Make(next, kLength, kParts);
+    made.header.tail = {.parts = kParts};
+    while (world.log->Append(made.header, made.data) != DiskLog::Appended::kOk) world.Turn();
+    ++next;
+  };
+  while (next <= kEntriesPerExtentMax / kParts) put();
+  world.Settle();
+  const uint32_t extent = world.log->Find(world.Block(0).hash, {})->extent;
+  const Extent& row = world.log->table().all().at(extent);
+  ASSERT_EQ(row.state, ExtentState::kSealed);
+  const uint64_t parts = row.live_parts;
+  const std::byte damage{0x5a};
+  for (const uint32_t from_end : {8u, 100u, 2000u})
+    MemoryFiles::Set(world.files->files[extent], kExtentBytes - from_end, &damage, 1);
+  const DiskLogCounters& counters = world.log->counters();
+  const auto in_index = [&](uint64_t number) {
+    size_t found = 0;
+    for (uint32_t part = 0; part < kParts; ++part)
+      found += world.log->Find(world.Block(number).hash, PartCoord::Unpack(part)) != nullptr;
+    return found;
+  };
+  uint64_t before = 0, most = 0;
+  for (int turn = 0; turn < 20'000 && counters.evicted_parts < parts; ++turn) {
+    if (counters.corrupt_footers == 0) put();
+    world.Turn();
+    most = std::max(most, counters.evicted_parts - before);
+    before = counters.evicted_parts;
+    if (turn % 16 != 0) continue;
+    const DiskTails::Tail* tail = world.log->FindTail(world.Block(1).hash);
+    ASSERT_EQ(tail == nullptr ? 0 : tail->coords.size(), in_index(1)) << turn;
+  }
+  EXPECT_EQ(counters.corrupt_footers, 1u);
+  EXPECT_EQ(counters.evicted_parts, parts);
+  EXPECT_LE(most, 3 * CellTable<DiskEntry>::kPieceCells);
+  EXPECT_EQ(world.log->FindTail(world.Block(0).hash), nullptr);
+  EXPECT_EQ(in_index(0), 0u);
+  world.Turns(200);
+  EXPECT_GT(counters.reclaimed_extents, 0u) << "it is of use again";
+  EXPECT_EQ(world.log->FindTail(world.Block(next - 1).hash)->coords.size(), kParts);
+}
+
 // F10: a write that fails takes what is under way along; nothing of it is found, and the log goes on.
 TEST_F(DiskLogTurns, F10_AWriteThatFailsMeanwhileLeavesNoHalfRecord) {
   UntilOneIsCarried();

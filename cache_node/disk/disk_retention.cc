@@ -7,7 +7,9 @@ namespace cistern {
 namespace {
 
 constexpr Nanos kSweepEvery = kSecond;
-constexpr size_t kExpiredPerSweepMax = 1024;  // Blocks.
+constexpr Nanos kSweepOnAfter = 5 * kMillisecond;  // Where there is more than one turn may do.
+constexpr uint64_t kEndsPerTurn = 128;             // Looked at in the book; a change of the manifest each.
+constexpr uint64_t kExpiryLooksPerTurn = 1024;     // Of the index.
 
 Nanos TicksToNanos(int32_t ticks) { return Nanos{ticks} << 23; }  // RamTier::TickOf.
 
@@ -69,11 +71,13 @@ void DiskTier::SetEnd(SlotId slot, uint32_t tick) {
 }
 
 void DiskTier::SweepExpired() {
-  if (book_->size() == 0 || clock_.Now() < sweep_at_) return;
-  sweep_at_ = clock_.Now() + kSweepEvery;
-  std::vector<BlockHash> ended;
-  book_->TakeExpired(UnixNow(), kExpiredPerSweepMax, ended);
-  for (const BlockHash& block : ended) log_->Expire(block);
+  if ((book_->size() == 0 && !expiring_.has_value()) || clock_.Now() < sweep_at_) return;
+  uint64_t ends = kEndsPerTurn, looks = kExpiryLooksPerTurn;
+  while (expiring_.has_value() || (expiring_ = book_->TakeExpired(UnixNow(), ends)).has_value()) {
+    if (!log_->Expire(*expiring_, expiring_from_, looks)) break;
+    expiring_.reset();
+  }
+  sweep_at_ = clock_.Now() + (ends == 0 || looks == 0 ? kSweepOnAfter : kSweepEvery);
 }
 
 }  // namespace cistern

@@ -1,7 +1,5 @@
 #include "cache_node/disk/disk_tails.h"
 
-#include <algorithm>
-
 namespace cistern {
 
 bool DiskTails::Tail::Has(PartCoord coord) const {
@@ -10,15 +8,16 @@ bool DiskTails::Tail::Has(PartCoord coord) const {
 
 void DiskTails::Add(const BlockHash& block, PartCoord coord, TailMark mark) {
   Tail& tail = tails_[block];
+  if (tail.coords.empty()) tail.doubts = doubts_;
   tail.wanted = mark.parts;
   if (!tail.Has(coord)) tail.coords.push_back(coord.Packed());
 }
 
 void DiskTails::Erase(const BlockHash& block, PartCoord coord) {
-  const auto at = tails_.find(block);
-  if (at == tails_.end()) return;
-  std::erase(at->second.coords, coord.Packed());
-  if (at->second.coords.empty()) tails_.erase(at);
+  Tail* const tail = tails_.Find(block);
+  if (tail == nullptr) return;
+  std::erase(tail->coords, coord.Packed());
+  if (tail->coords.empty()) tails_.Erase(block);
 }
 
 }  // namespace cistern

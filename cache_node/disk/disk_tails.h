@@ -1,9 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "cache_node/block_table.h"
 #include "cache_node/tail_mark.h"
 #include "core/ids.h"
 #include "core/part.h"
@@ -16,30 +17,37 @@ class DiskTails {
  public:
   struct Tail {
     uint32_t wanted = 0;
+    uint32_t doubts = 0;           // DiskTails' when it was last looked through.
     std::vector<uint32_t> coords;  // Packed; those that the log has.
     bool Has(PartCoord coord) const;
   };
 
+  explicit DiskTails(Random& random) : tails_(random) {}
+
   bool empty() const { return tails_.empty(); }
-  const Tail* Find(const BlockHash& block) const {
-    const auto at = tails_.find(block);
-    return at == tails_.end() ? nullptr : &at->second;
+  // Null: none. is_there(coord) says what a tail has that is in doubt.
+  template <typename IsThere>
+  const Tail* Find(const BlockHash& block, IsThere is_there) {
+    Tail* const tail = tails_.Find(block);
+    if (tail == nullptr || tail->doubts == doubts_) return tail;
+    std::erase_if(tail->coords, [&](uint32_t coord) { return !is_there(PartCoord::Unpack(coord)); });
+    tail->doubts = doubts_;
+    if (!tail->coords.empty()) return tail;
+    tails_.Erase(block);
+    return nullptr;
   }
   void Add(const BlockHash& block, PartCoord coord, TailMark mark);
   void Erase(const BlockHash& block, PartCoord coord);
-  void Clear() { tails_.clear(); }
-  // After many entries went at once: keeps what is_there(block, coord) still confirms.
-  template <typename IsThere>
-  void Prune(IsThere is_there) {
-    absl::erase_if(tails_, [&](auto& row) {
-      std::erase_if(row.second.coords,
-                    [&](uint32_t coord) { return !is_there(row.first, PartCoord::Unpack(coord)); });
-      return row.second.coords.empty();
-    });
-  }
+  // Entries of the index went whose blocks nobody can name: any tail may lack parts, and is looked through
+  // when it is asked for. Of a tail that lost all of them and is not asked for, its name stays.
+  void Doubt() { ++doubts_; }
+  // All of them in turns: a piece a turn, while number < pieces().
+  size_t pieces() const { return tails_.pieces(); }
+  void ErasePiece(size_t number) { tails_.ErasePiece(number); }
 
  private:
-  absl::flat_hash_map<BlockHash, Tail, BlockHashHasher> tails_;
+  uint32_t doubts_ = 0;
+  BlockTable<Tail> tails_;
 };
 
 }  // namespace cistern

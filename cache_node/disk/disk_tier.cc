@@ -39,7 +39,7 @@ DiskTier::DiskTier(DiskTierOptions options, std::unique_ptr<Disk> disk, std::uni
       budget_at_(clock.Now()) {
   const int64_t unix_now = options_.unix_now ? options_.unix_now() : ::time(nullptr);
   unix_base_ = unix_now - clock.Now() / kSecond;
-  book_.emplace(*manifest_, UnixNow());
+  book_.emplace(*manifest_, UnixNow(), random_);
 }
 
 DiskTier::~DiskTier() {
@@ -308,7 +308,7 @@ Nanos DiskTier::NextWake() const {
   if (groups_.HasReady() || !landings_.empty()) return 0;
   // Room in the log comes with the end of a write, which wakes; or with time, where reclaim is behind.
   const Nanos waiting = waiting_.empty() ? kNever : blocked_ ? clock_.Now() + kMillisecond : 0;
-  return std::min(log_->NextWake(), waiting);
+  return std::min({log_->NextWake(), waiting, expiring_.has_value() ? sweep_at_ : kNever});
 }
 
 void DiskTier::Stop(Nanos patience) {

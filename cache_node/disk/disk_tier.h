@@ -220,6 +220,8 @@ class DiskTier {
   std::optional<RetentionBook> book_;  // Over manifest_.
   int64_t unix_base_ = 0;              // Wall clock at the boot clock's 0, as it was at the start (F46).
   Nanos sweep_at_ = 0;
+  std::optional<BlockHash> expiring_;  // Its parts leave the index,
+  uint32_t expiring_from_ = 0;         // from this coordinate on.
   RamTier* ram_ = nullptr;
   DiskTierCounters counters_;
 

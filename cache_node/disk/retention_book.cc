@@ -23,7 +23,8 @@ std::optional<BlockHash> BlockOf(const std::string& key) {
 
 }  // namespace
 
-RetentionBook::RetentionBook(Manifest& manifest, uint32_t now_unix_s) : manifest_(manifest) {
+RetentionBook::RetentionBook(Manifest& manifest, uint32_t now_unix_s, Random& random)
+    : manifest_(manifest), rows_(random) {
   for (const auto& [key, value] : manifest.loaded()) {
     if (!absl::StartsWith(key, kKeyPrefix)) continue;
     Row row;
@@ -53,47 +54,43 @@ void RetentionBook::Tell(const BlockHash& block, Row& row) {
 }
 
 bool RetentionBook::Set(const BlockHash& block, const Row& row) {
-  const auto it = rows_.find(block);
-  if (it == rows_.end()) {
+  Row* const known = rows_.Find(block);
+  if (known == nullptr) {
     if (rows_.size() >= kTimedBlocksMax) return false;
     ends_.emplace(row.expires_unix_s, block);
     Tell(block, rows_[block] = row);
     return true;
   }
-  const bool same = it->second.expires_unix_s == row.expires_unix_s && it->second.ttl_s == row.ttl_s &&
-                    it->second.sliding == row.sliding;
-  if (!same) Tell(block, it->second = row);
+  const bool same = known->expires_unix_s == row.expires_unix_s && known->ttl_s == row.ttl_s &&
+                    known->sliding == row.sliding;
+  if (!same) Tell(block, *known = row);
   return true;
 }
 
 void RetentionBook::Slide(const BlockHash& block, uint32_t expires_unix_s) {
-  const auto it = rows_.find(block);
-  if (it == rows_.end() || !it->second.sliding) return;
-  Row& row = it->second;
+  Row* const known = rows_.Find(block);
+  if (known == nullptr || !known->sliding) return;
+  Row& row = *known;
   row.expires_unix_s = std::max(row.expires_unix_s, expires_unix_s);
   if (row.expires_unix_s > uint64_t{row.told_unix_s} + row.ttl_s / kTellAfter) Tell(block, row);
 }
 
-const RetentionBook::Row* RetentionBook::Find(const BlockHash& block) const {
-  const auto it = rows_.find(block);
-  return it == rows_.end() ? nullptr : &it->second;
-}
-
-void RetentionBook::TakeExpired(uint32_t now_unix_s, size_t max, std::vector<BlockHash>& ended) {
-  ended.clear();
-  while (!ends_.empty() && ends_.top().first <= now_unix_s && ended.size() < max) {
+std::optional<BlockHash> RetentionBook::TakeExpired(uint32_t now_unix_s, uint64_t& looks) {
+  for (; looks > 0 && !ends_.empty() && ends_.top().first <= now_unix_s; --looks) {
     const auto [at, block] = ends_.top();
     ends_.pop();
-    const auto it = rows_.find(block);
-    if (it == rows_.end()) continue;
-    if (it->second.expires_unix_s > at) {  // It has moved meanwhile.
-      ends_.emplace(it->second.expires_unix_s, block);
+    const Row* const row = rows_.Find(block);
+    if (row == nullptr) continue;
+    if (row->expires_unix_s > at) {  // It has moved meanwhile.
+      ends_.emplace(row->expires_unix_s, block);
       continue;
     }
-    rows_.erase(it);
+    rows_.Erase(block);
     manifest_.Delete(KeyOf(block));
-    ended.push_back(block);
+    --looks;
+    return block;
   }
+  return std::nullopt;
 }
 
 }  // namespace cistern

@@ -1,12 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <optional>
 #include <queue>
 #include <utility>
-#include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "cache_node/block_table.h"
 #include "cache_node/disk/manifest.h"
 #include "core/ids.h"
 #include "core/retention.h"
@@ -30,19 +31,19 @@ class RetentionBook {
 
   // Takes the manifest's rows. now_unix_s: what has ended is forgotten; no row ends later than its time to
   // live allows, whatever the clock was when it was written.
-  RetentionBook(Manifest& manifest, uint32_t now_unix_s);
+  RetentionBook(Manifest& manifest, uint32_t now_unix_s, Random& random);
 
   // False: kTimedBlocksMax others have rows.
   bool Set(const BlockHash& block, const Row& row);
   // Used again: a sliding row ends later. Told to the manifest when it has moved by a quarter of its time.
   void Slide(const BlockHash& block, uint32_t expires_unix_s);
-  const Row* Find(const BlockHash& block) const;
+  const Row* Find(const BlockHash& block) const { return rows_.Find(block); }
   bool IsLive(const BlockHash& block, uint32_t now_unix_s) const {
     const Row* row = Find(block);
     return row != nullptr && row->expires_unix_s > now_unix_s;
   }
-  // Blocks whose time has ended, at most `max`; they leave the book.
-  void TakeExpired(uint32_t now_unix_s, size_t max, std::vector<BlockHash>& ended);
+  // A block whose time has ended; it leaves the book. Looks at `looks` rows at most, and takes them off.
+  std::optional<BlockHash> TakeExpired(uint32_t now_unix_s, uint64_t& looks);
   size_t size() const { return rows_.size(); }
 
  private:
@@ -50,9 +51,9 @@ class RetentionBook {
   void Tell(const BlockHash& block, Row& row);
 
   Manifest& manifest_;
-  absl::flat_hash_map<BlockHash, Row, BlockHashHasher> rows_;
+  BlockTable<Row> rows_;
   // One a row, soonest first; where the row has moved on, it is put back when its turn comes.
-  std::priority_queue<End, std::vector<End>, std::greater<End>> ends_;
+  std::priority_queue<End, std::deque<End>, std::greater<End>> ends_;
 };
 
 }  // namespace cistern
