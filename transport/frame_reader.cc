@@ -175,10 +175,11 @@ bool FrameReader::FillHead(int fd, size_t need, Event& event) {
 }
 
 bool FrameReader::ReceiveAhead(int fd, Event& event) {
-  const int64_t got = Receive(fd, scratch_.data(), scratch_.size());
-  if (!Account(got, scratch_.size(), event)) return false;
-  ahead_at_ = 0;
-  ahead_end_ = static_cast<size_t>(got);
+  const absl::Span<std::byte> to = Landing();
+  const int64_t got = Receive(fd, to.data(), to.size());
+  if (!Account(got, to.size(), event)) return false;
+  ahead_at_ = static_cast<size_t>(to.data() - scratch_.data());
+  ahead_end_ = ahead_at_ + static_cast<size_t>(got);
   return true;
 }
 
@@ -246,13 +247,13 @@ bool FrameReader::ReceivePayload(int fd, Event& event) {
   if (read_ahead_) {
     if (!ReceiveAhead(fd, event)) return false;
     // The rest of a payload most likely came meanwhile; that of a frame not begun does not.
-    if (ahead_end_ < payload_left_ && !RoundIsLong()) dry_ = false;
+    if (ahead_end_ - ahead_at_ < payload_left_ && !RoundIsLong()) dry_ = false;
     return true;
   }
-  const size_t asked = std::min<uint64_t>(payload_left_, scratch_.size());
-  const int64_t got = Receive(fd, scratch_.data(), asked);
-  if (!Account(got, asked, event)) return false;
-  Land(scratch_.data(), static_cast<size_t>(got));
+  const absl::Span<std::byte> to = Landing().first(std::min<uint64_t>(payload_left_, Landing().size()));
+  const int64_t got = Receive(fd, to.data(), to.size());
+  if (!Account(got, to.size(), event)) return false;
+  Land(to.data(), static_cast<size_t>(got));
   return true;
 }
 
@@ -281,6 +282,7 @@ void FrameReader::Land(const std::byte* from, size_t bytes) {
 bool FrameReader::Account(int64_t got, size_t asked, Event& event) {
   if (got > 0) {
     burst_bytes_ += static_cast<size_t>(got);
+    received_ += static_cast<size_t>(got);
     // After a short read one more try would most likely only say EAGAIN; after a long round others are due.
     ++receives_;
     dry_ = static_cast<size_t>(got) < asked || RoundIsLong();

@@ -137,6 +137,9 @@ void TuneTcp(int fd) {
   if (known && SameHost(reinterpret_cast<const sockaddr&>(mine), theirs)) {
     constexpr char kUnpaced[] = "reno";
     setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kUnpaced, sizeof(kUnpaced) - 1);
+    // A low-water mark makes room for itself and lets the room go on growing, which SO_RCVBUF would end.
+    setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &kSameHostWindowBytes, sizeof(int));
+    setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
   }
 }
 

@@ -140,8 +140,9 @@ class SocketTransport::Impl {
   UniqueFd timer_;  // Readable when a deadline may have passed.
   UniqueFd spare_;  // Given up for a moment to close what comes when descriptors have run out.
   std::vector<Listener> listeners_;
-  struct alignas(64) Scratch {
-    std::array<std::byte, kReceiveScratchBytes> bytes;
+  struct alignas(kFrameAlignBytes) Scratch {
+    std::array<std::byte, kReceiveScratchBytes + kFrameAlignBytes>
+        bytes;  // A receive begins in the first ones.
   };
   const std::unique_ptr<Scratch> scratch_ = std::make_unique<Scratch>();
   absl::flat_hash_map<PeerId, std::unique_ptr<SocketPeer>> peers_;
