@@ -83,6 +83,38 @@ TEST_F(NodeShardRetention, ExpiredPartsLeaveTheDisk) {
   EXPECT_EQ(Use(chain), 4u);
 }
 
+// Where many coordinates are in use a block's end takes several turns: it does not take along what is stored
+// anew between them.
+TEST_F(NodeShardRetention, WhatIsStoredAnewWhileItsBlockLeavesTheDiskStays) {
+  StartWithDisk();
+  const std::vector<std::byte> bytes(64);
+  for (uint32_t first = 0; first < 2000; first += 200) {
+    RecordHeader header;
+    for (uint32_t i = 0; i < 200; ++i) {
+      header.parts.push_back({.coord = PartCoord::Unpack(first + i),
+                              .at = RoundUpTo(header.PayloadBytes(), kPartAlign),
+                              .length = 64,
+                              .crc = Crc32c(bytes.data(), 64)});
+    }
+    const std::vector<const std::byte*> data(200, bytes.data());
+    ASSERT_EQ(disk().log().Append(header, data), DiskLog::Appended::kOk);
+  }
+  ChainRequest chain = world->Chain(world->Blocks(1), kPart, {{.group = 255}});
+  chain.retention = {.ttl_s = 300};
+  ASSERT_EQ(Store(chain), 1u);
+  Settle();
+  const auto on_disk = [&] { return disk().log().Find(chain.blocks[0].hash, chain.coords[0]) != nullptr; };
+  world->clock.Advance(Nanos{302} * kSecond);
+  Turn();
+  ASSERT_TRUE(on_disk()) << "its end takes more than a turn";
+  ASSERT_EQ(Store(chain), 1u);
+  Turns(100);
+  EXPECT_TRUE(on_disk());
+  EXPECT_EQ(Hits(chain), 1u);
+  Pass(302);
+  EXPECT_FALSE(on_disk());
+}
+
 TEST_F(NodeShardRetention, QuotasOutliveARestartAndGiveTheDefaultTime) {
   StartWithDisk();
   const QuotaRequest set{

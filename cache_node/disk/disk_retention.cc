@@ -74,8 +74,10 @@ void DiskTier::SweepExpired() {
   if ((book_->size() == 0 && !expiring_.has_value()) || clock_.Now() < sweep_at_) return;
   uint64_t ends = kEndsPerTurn, looks = kExpiryLooksPerTurn;
   while (expiring_.has_value() || (expiring_ = book_->TakeExpired(UnixNow(), ends)).has_value()) {
-    if (!log_->Expire(*expiring_, expiring_from_, looks)) break;
+    const bool anew = book_->Find(*expiring_) != nullptr;  // Stored since: what is there belongs to that.
+    if (!anew && !log_->Expire(*expiring_, expiring_from_, looks)) break;
     expiring_.reset();
+    expiring_from_ = 0;
   }
   sweep_at_ = clock_.Now() + (ends == 0 || looks == 0 ? kSweepOnAfter : kSweepEvery);
 }
