@@ -69,7 +69,7 @@ Result<Chain> Client::MakeChain(const Layout& layout, std::span<const uint32_t> 
   uint64_t weights_epoch = 0;
   {
     MutexLock lock(&impl_->mutex_);
-    impl_->mailbox_.Drain();
+    impl_->DrainMail();
     secret = impl_->core_->namespace_secret();
     weights_epoch = impl_->core_->map().weights_epoch;
   }

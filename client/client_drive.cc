@@ -212,15 +212,19 @@ void Client::Impl::OnNews() {
 
 void Client::Impl::TakeNews() {
   if (closed_) return;
-  std::optional<ClusterMap> map;
-  std::optional<TicketGrant> ticket;
   {
     MutexLock lock(&news_mutex_);
-    map.swap(news_map_);
-    ticket.swap(news_ticket_);
+    if (news_map_.has_value()) taken_map_ = std::exchange(news_map_, std::nullopt);
+    if (news_ticket_.has_value()) taken_ticket_ = std::exchange(news_ticket_, std::nullopt);
   }
-  if (ticket.has_value()) core_->SetCredentials(ticket->sealed, ticket->namespace_secret, ticket->cluster);
-  if (map.has_value()) core_->SetMap(*map);
+  if (taken_ticket_.has_value()) {
+    core_->SetCredentials(taken_ticket_->sealed, taken_ticket_->namespace_secret, taken_ticket_->cluster);
+    taken_ticket_.reset();
+  }
+  if (taken_map_.has_value()) {
+    core_->SetMap(*taken_map_);
+    taken_map_.reset();
+  }
 }
 
 bool Client::Impl::PollLocked(std::vector<std::function<void()>>& run) {
@@ -229,7 +233,7 @@ bool Client::Impl::PollLocked(std::vector<std::function<void()>>& run) {
     (void)!read(timer_fd_, &expirations, sizeof(expirations));
     armed_at_ = kNever;
   }
-  bool did = mailbox_.Drain();
+  bool did = DrainMail();
   did |= core_->Poll();
   run.swap(ready_);
   if (core_->HasGonePeers()) {  // Beginning a gRPC call takes a while: not under the lock.

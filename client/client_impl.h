@@ -120,7 +120,7 @@ struct Client::Impl {
   template <typename Submit>
   auto Locked(Submit&& submit, bool will_wait = false) ABSL_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(&mutex_);
-    mailbox_.Drain();
+    DrainMail();
     auto result = AsOneCall(submit);
     if (!will_wait || asleep_) Arm();
     return result;
@@ -247,6 +247,11 @@ struct Client::Impl {
   Status ConnectRouter();  // The last step of Init.
   void OnNews();           // From the link's thread.
   void TakeNews() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool DrainMail() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const bool did = mailbox_.Drain();
+    if (taken_map_.has_value() || taken_ticket_.has_value()) TakeNews();  // It ran out of memory.
+    return did;
+  }
   void TellFinished() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool PollLocked(std::vector<std::function<void()>>& run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Arm() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -271,6 +276,9 @@ struct Client::Impl {
 
   Mutex mutex_;
   CondVar turn_;
+  // Of the news, until the core has it.
+  std::optional<ClusterMap> taken_map_ ABSL_GUARDED_BY(mutex_);
+  std::optional<TicketGrant> taken_ticket_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<PutWindow> window_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<HostShare> share_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Transport> transport_ ABSL_GUARDED_BY(mutex_);

@@ -68,7 +68,7 @@ Value WaitOn(Client::Impl& impl, Submit&& submit) {
   Waiter<Value> waiter;
   MutexLock lock(&impl.mutex_);
   const Client::Impl::Seat seat(impl, waiter);
-  impl.mailbox_.Drain();
+  impl.DrainMail();
   waiter.op = impl.AsOneCall([&] { return submit(Landing<Value>{&impl, waiter.serial}); });
   if (impl.asleep_) impl.Arm();
   impl.Drive(&waiter.done);

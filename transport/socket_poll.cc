@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "transport/polling_scope.h"
 #include "transport/socket_impl.h"
 
 // What SocketTransport::Poll does: sockets, frames, deferred callbacks, deadlines.
@@ -18,17 +19,19 @@ constexpr int kEventsPerPoll = 64;
 bool SocketTransport::Impl::Poll() {
   if (polling_) return false;  // From inside a callback.
   Inside inside(*this);
-  polling_ = true;
-  bool moved = FlushWaiting();
-  moved |= PollSockets();
-  if (next_check_ != kNever && clock_.Now() >= next_check_) CheckDeadlines();
-  moved |= DeliverDeferred();
-  if (awake_) {
-    uint64_t count = 0;
-    (void)!read(wake_.get(), &count, sizeof(count));
-    awake_ = false;
+  bool moved = false;
+  {
+    const PollingScope polling(polling_);
+    moved = FlushWaiting();
+    moved |= PollSockets();
+    if (next_check_ != kNever && clock_.Now() >= next_check_) CheckDeadlines();
+    moved |= DeliverDeferred();
+    if (awake_) {
+      uint64_t count = 0;
+      (void)!read(wake_.get(), &count, sizeof(count));
+      awake_ = false;
+    }
   }
-  polling_ = false;
   if (!sent_.empty() || !doomed_.empty()) Wake();
   WakeForRings();
   return moved;

@@ -100,27 +100,6 @@ void FillPages(Operation& op, absl::Span<const uint32_t> ends) {
 
 }  // namespace
 
-// A submission that throws, for want of memory, has begun nothing: `done` is not told, and nothing of it
-// lands in the caller's memory any more.
-template <typename Fill, typename Start>
-OpId ClientCore::Impl::Launch(Operation& op, Fill&& fill, Start&& start) {
-  const OpId id = op.id;
-  try {
-    fill();
-  } catch (...) {
-    active_.pop_back();
-    Recycle(op);
-    throw;
-  }
-  try {
-    start();
-  } catch (...) {
-    Forsake(op);
-    throw;
-  }
-  return id;
-}
-
 ClientCore::ClientCore(const ClientCoreOptions& options, Clock& clock, Transport& transport, Random& random)
     : impl_(std::make_unique<Impl>(options, clock, transport, random)) {}
 ClientCore::~ClientCore() = default;
@@ -339,7 +318,10 @@ void ClientCore::ConnectAll() {
 bool ClientCore::Poll() {
   Impl& impl = *impl_;
   if (impl.closing_) return impl.RunCallbacks();
-  for (Operation* op : impl.again_) impl.MarkDirty(*op);
+  for (Operation* op : impl.again_) {
+    op->again = false;
+    impl.MarkDirty(*op);
+  }
   bool did = !impl.again_.empty();
   impl.again_.clear();
   impl.flush_at_ = kNever;

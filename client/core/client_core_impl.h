@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/core/client_core.h"
@@ -57,6 +58,9 @@ struct ClientCore::Impl final : public TransportHandler {
   void OnFrame(PeerId peer, const InFrame& frame) override;
   void OnSent(PeerId peer, uint64_t cookie) override;
   void OnPulled(PeerId peer, uint64_t pull_id, const PullResult& result) override;
+  void TakeFrame(ClientPeer& peer, const InFrame& frame);
+  absl::Status TakePayload(ClientPeer& peer, const FrameHeader& header, ByteView body, PayloadPlan& plan);
+  void LoseReply(uint64_t request_id);
   PartResult DecodeReply(Operation& op, Request& request, const ClientPeer& peer, const FrameHeader& header,
                          ByteView body);
   PartResult CheckPlanReply(const Operation& op, const Ask& ask, const ClientPeer& peer) const;
@@ -69,6 +73,7 @@ struct ClientCore::Impl final : public TransportHandler {
   PartResult Admit(ClientPeer& peer) { return peers_.Admit(peer, clock_.Now()); }
   absl::Status SendFrame(PeerId peer, const OutFrame& frame);
   void Transmit(Request& request);
+  void EncodeRequest(Request& request, PeerId connection, OutFrame& frame);
   void EncodeAsk(Operation& op, Ask& ask, Request& request, OutFrame& frame);
   void FailRequest(Request& request, PartResult why);
   void FailPeer(uint32_t slot, uint64_t last_request = UINT64_MAX);
@@ -86,14 +91,37 @@ struct ClientCore::Impl final : public TransportHandler {
   // core_lifecycle.cc
   void Close();
   Operation* Begin(OpKind kind, Nanos deadline);  // Null: WhyRefused.
+  void AddOperation();
+  // A submission that throws, for want of memory, has begun nothing: its callback is not run, and nothing of
+  // it lands in the caller's memory any more.
   template <typename Fill, typename Start>
-  OpId Launch(Operation& op, Fill&& fill, Start&& start);
+  OpId Launch(Operation& op, Fill&& fill, Start&& start) {
+    const OpId id = op.id;
+    try {
+      fill();
+    } catch (...) {
+      active_.pop_back();
+      Recycle(op);
+      throw;
+    }
+    try {
+      start();
+    } catch (...) {
+      Forsake(op);
+      throw;
+    }
+    return id;
+  }
   void Forsake(Operation& op);
   bool BeginsNothing() const { return closing_ || (scope_ != nullptr && scope_->over); }
   absl::Status WhyRefused() const;
   void Refuse(std::function<void()> callback);
   void CancelCall(OpId id);
   void MarkDirty(Operation& op);
+  void ComeAgain(Operation& op) {  // In the next Poll.
+    if (!std::exchange(op.again, true)) again_.push_back(&op);
+  }
+  void Break(Operation& op);
   void Advance(Operation& op);
   void End(Operation& op, PartResult why);
   void Complete(Operation& op);
@@ -171,12 +199,13 @@ struct ClientCore::Impl final : public TransportHandler {
   // core_admin.cc
   OpId StartAdmin(std::string_view node, uint32_t shard, FrameType type, ByteView body, Nanos deadline,
                   AdminDone done);
-  OpId SendAdmin(Operation& op, FrameType type, ClientPeer& peer);  // One request with admin_body.
+  void SendAdmin(Operation& op, FrameType type, ClientPeer& peer);  // One request with admin_body.
   void AdvanceAdmin(Operation& op);
 
   // core_agree.cc
   OpId StartAgree(const BlockHash& first_block, const AgreeRequest& request, Nanos deadline, AgreeDone done);
   OpId StartRecheck(PlanHandle handle, Nanos deadline, RecheckDone done);
+  void SendRecheck(Operation& op);
   void AdvanceRecheck(Operation& op);
 
   ClientCoreOptions options_;

@@ -16,6 +16,8 @@ std::string_view WhyNoAnswer(PartResult result) {
       return "no answer in time";
     case PartResult::kPeerGone:
       return "it cannot be reached";
+    case PartResult::kCancelled:
+      return "cancelled: the call was, or the client is closed";
     case PartResult::kBreakerOpen:
       return "not asked, it failed too often just now";
     default:
@@ -38,14 +40,15 @@ OpId ClientCore::Impl::StartAdmin(std::string_view node, uint32_t shard, FrameTy
     Refuse([status, done = std::move(done)] { done({PartResult::kPeerGone, status, {}}); });
     return 0;
   }
-  op->admin_done = std::move(done);
-  op->admin_body.assign(body.begin(), body.end());
-  return SendAdmin(*op, type, *peer);
+  const auto fill = [&] {
+    op->admin_body.assign(body.begin(), body.end());
+    op->admin_done = std::move(done);
+  };
+  return Launch(*op, fill, [&] { SendAdmin(*op, type, *peer); });
 }
 
-OpId ClientCore::Impl::SendAdmin(Operation& op, FrameType type, ClientPeer& peer) {
+void ClientCore::Impl::SendAdmin(Operation& op, FrameType type, ClientPeer& peer) {
   op.admin_type = type;
-  const OpId id = op.id;
   op.admin_result = Admit(peer);
   Request* request =
       op.admin_result == PartResult::kOk ? NewRequest(&op, type, 0, peer, clock_.Now()) : nullptr;
@@ -56,7 +59,6 @@ OpId ClientCore::Impl::SendAdmin(Operation& op, FrameType type, ClientPeer& peer
     Transmit(*request);
   }
   Pump();
-  return id;
 }
 
 void ClientCore::Impl::AdvanceAdmin(Operation& op) {

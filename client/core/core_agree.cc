@@ -18,19 +18,21 @@ OpId ClientCore::Impl::StartAgree(const BlockHash& first_block, const AgreeReque
     Refuse([why, done = std::move(done)] { done({.result = why}); });
     return 0;
   }
-  request.Encode(op->admin_body);
-  op->admin_done = [incarnation = peer->incarnation, done = std::move(done)](const AdminOutcome& answer) {
-    AgreeReply reply;
-    AgreeOutcome out{.result = answer.result};
-    if (out.result == PartResult::kOk && !reply.Decode(answer.body).ok()) out.result = PartResult::kCorrupt;
-    if (out.result == PartResult::kOk && reply.incarnation != incarnation) out.result = PartResult::kStale;
-    if (out.result == PartResult::kOk) {
-      out.tokens = reply.tokens;
-      out.asked = reply.asked;
-    }
-    done(out);
+  const auto fill = [&] {
+    request.Encode(op->admin_body);
+    op->admin_done = [incarnation = peer->incarnation, done = std::move(done)](const AdminOutcome& answer) {
+      AgreeReply reply;
+      AgreeOutcome out{.result = answer.result};
+      if (out.result == PartResult::kOk && !reply.Decode(answer.body).ok()) out.result = PartResult::kCorrupt;
+      if (out.result == PartResult::kOk && reply.incarnation != incarnation) out.result = PartResult::kStale;
+      if (out.result == PartResult::kOk) {
+        out.tokens = reply.tokens;
+        out.asked = reply.asked;
+      }
+      done(out);
+    };
   };
-  return SendAdmin(*op, FrameType::kAgree, *peer);
+  return Launch(*op, fill, [&] { SendAdmin(*op, FrameType::kAgree, *peer); });
 }
 
 OpId ClientCore::Impl::StartRecheck(PlanHandle handle, Nanos deadline, RecheckDone done) {
@@ -43,28 +45,32 @@ OpId ClientCore::Impl::StartRecheck(PlanHandle handle, Nanos deadline, RecheckDo
     Refuse([why, done = std::move(done)] { done(why); });
     return 0;
   }
-  op->plan = plan;
-  ++plan->users;
-  op->admin_done = [done = std::move(done)](const AdminOutcome& answer) { done(answer.result); };
-  const OpId id = op->id;
+  const auto fill = [&] {
+    op->admin_done = [done = std::move(done)](const AdminOutcome& answer) { done(answer.result); };
+    op->plan = plan;
+    ++plan->users;
+  };
+  return Launch(*op, fill, [&] { SendRecheck(*op); });
+}
+
+void ClientCore::Impl::SendRecheck(Operation& op) {
   const Nanos now = clock_.Now();
-  for (uint32_t i = 0; i < plan->set_count; ++i) {
-    PartSet& set = plan->sets[i];
+  for (uint32_t i = 0; i < op.plan->set_count; ++i) {
+    PartSet& set = op.plan->sets[i];
     ClientPeer* peer = PeerOfSet(set);
     if (peer == nullptr) {
-      op->admin_result = PartResult::kPeerGone;
+      op.admin_result = PartResult::kPeerGone;
     } else if (now > set.lease_end) {
-      op->admin_result = PartResult::kLeaseExpired;
-    } else if (Request* request = NewRequest(op, FrameType::kRenew, i, *peer, now); request == nullptr) {
-      op->admin_result = PartResult::kBusy;
+      op.admin_result = PartResult::kLeaseExpired;
+    } else if (Request* request = NewRequest(&op, FrameType::kRenew, i, *peer, now); request == nullptr) {
+      op.admin_result = PartResult::kBusy;
     } else {
       ++counters_.renews;
       Transmit(*request);
     }
   }
-  AdvanceRecheck(*op);
+  AdvanceRecheck(op);
   Pump();
-  return id;
 }
 
 void ClientCore::Impl::AdvanceRecheck(Operation& op) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <new>
 #include <string>
 
 #include "client/core/client_core_impl.h"
@@ -62,8 +63,8 @@ void ClientCore::Impl::OnPulled(PeerId peer_id, uint64_t pull_id, const PullResu
   Unlink(request);
   --op.transfers_open;
   RecordPart(op, transfer.page, part);
-  HandOn(op, transfer.page, transfer.coord, op.SetAt(transfer.set).reply.parts[transfer.part], part);
   MarkDirty(op);
+  HandOn(op, transfer.page, transfer.coord, op.SetAt(transfer.set).reply.parts[transfer.part], part);
 }
 
 // Fits the descriptors what was asked? Their number, the plan and the incarnation; each part is judged by
@@ -144,14 +145,30 @@ absl::Status ClientCore::Impl::OnPayload(PeerId peer_id, const FrameHeader& head
   ClientPeer* peer = peers_.ById(peer_id);
   if (peer == nullptr || peer->id != peer_id) return absl::UnavailableError("no such peer");
   peers_.Heard(*peer);
+  try {
+    return TakePayload(*peer, header, body, plan);
+  } catch (const std::bad_alloc&) {
+    LoseReply(header.request_id);
+    return absl::ResourceExhaustedError("");
+  }
+}
+
+// An answer that came and could not be taken, for want of memory: it does not come again.
+void ClientCore::Impl::LoseReply(uint64_t request_id) {
+  Request* request = requests_.Find(request_id);
+  if (request != nullptr) FailRequest(*request, PartResult::kBusy);
+}
+
+absl::Status ClientCore::Impl::TakePayload(ClientPeer& peer, const FrameHeader& header, ByteView body,
+                                           PayloadPlan& plan) {
   Request* request = requests_.Find(header.request_id);
-  if (request == nullptr || request->op == nullptr || request->peer != peer->slot || request->pull) {
+  if (request == nullptr || request->op == nullptr || request->peer != peer.slot || request->pull) {
     ++counters_.late_replies;
     return absl::CancelledError("nobody waits for this payload");
   }
   Operation& op = *request->op;
   const bool wanted = request->inlined || request->type == FrameType::kRead;
-  const PartResult decoded = wanted ? DecodeReply(op, *request, *peer, header, body) : PartResult::kCorrupt;
+  const PartResult decoded = wanted ? DecodeReply(op, *request, peer, header, body) : PartResult::kCorrupt;
   if (decoded != PartResult::kOk) {
     ++counters_.bad_frames;
     FailRequest(*request, decoded);  // The payload is drained, and no frame follows.
@@ -209,8 +226,16 @@ void ClientCore::Impl::OnFrame(PeerId peer_id, const InFrame& frame) {
   if (peer == nullptr || peer->id != peer_id) return;
   peers_.Heard(*peer);
   if (frame.header.type == FrameType::kPong) return;
+  try {
+    TakeFrame(*peer, frame);
+  } catch (const std::bad_alloc&) {
+    LoseReply(frame.header.request_id);
+  }
+}
+
+void ClientCore::Impl::TakeFrame(ClientPeer& peer, const InFrame& frame) {
   Request* request = requests_.Find(frame.header.request_id);
-  if (request == nullptr || request->peer != peer->slot || request->pull) {
+  if (request == nullptr || request->peer != peer.slot || request->pull) {
     ++counters_.late_replies;
     return;
   }
@@ -230,7 +255,7 @@ void ClientCore::Impl::OnFrame(PeerId peer_id, const InFrame& frame) {
     return;
   }
   if (!request->receiving) {
-    const PartResult decoded = DecodeReply(op, *request, *peer, frame.header, frame.body);
+    const PartResult decoded = DecodeReply(op, *request, peer, frame.header, frame.body);
     if (decoded != PartResult::kOk) {
       if (frame.header.type != FrameType::kError) ++counters_.bad_frames;
       FailRequest(*request, decoded);
@@ -239,7 +264,7 @@ void ClientCore::Impl::OnFrame(PeerId peer_id, const InFrame& frame) {
   }
   const uint32_t index = request->index;
   if (request->type == FrameType::kLookup || request->type == FrameType::kPlan) {
-    peer->takes_notes |= op.asks[index].set.reply.detail.present;
+    peer.takes_notes |= op.asks[index].set.reply.detail.present;
   }
   if (request->type == FrameType::kPut) {
     Unlink(request);

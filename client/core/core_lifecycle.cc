@@ -53,9 +53,7 @@ Operation* ClientCore::Impl::Begin(OpKind kind, Nanos deadline) {
       ++counters_.operations_refused;
       return nullptr;
     }
-    ops_.push_back(std::make_unique<Operation>());
-    ops_.back()->slot = static_cast<uint32_t>(ops_.size() - 1);
-    free_ops_.push_back(ops_.back()->slot);
+    AddOperation();
   }
   Operation* op = ops_[free_ops_.back()].get();
   free_ops_.pop_back();
@@ -70,6 +68,18 @@ Operation* ClientCore::Impl::Begin(OpKind kind, Nanos deadline) {
   }
   active_.push_back(op);
   return op;
+}
+
+// Each list has room for all operations: to move one on, or to end it, takes no memory.
+void ClientCore::Impl::AddOperation() {
+  auto made = std::make_unique<Operation>();
+  made->slot = static_cast<uint32_t>(ops_.size());
+  MakeRoom(ops_);
+  free_ops_.reserve(ops_.capacity());
+  for (std::vector<Operation*>* list : {&active_, &dirty_, &again_, &put_queue_, &completed_, &delivering_})
+    list->reserve(ops_.capacity());
+  ops_.push_back(std::move(made));
+  free_ops_.push_back(ops_.back()->slot);
 }
 
 void ClientCore::Impl::Refuse(std::function<void()> callback) {
@@ -163,11 +173,28 @@ bool ClientCore::Impl::Pump() {
     Operation* op = dirty_.back();
     dirty_.pop_back();
     op->dirty = false;
-    Advance(*op);
+    try {
+      Advance(*op);
+    } catch (const std::bad_alloc&) {
+      Break(*op);
+      throw;
+    }
   }
-  FlushNotes();
-  FlushReleases();
+  try {
+    FlushNotes();
+    FlushReleases();
+  } catch (const std::bad_alloc&) {  // Leases end by themselves, and notes are but advice.
+    notes_.clear();
+    releases_.clear();
+  }
   return did;
+}
+
+// Half a step is not gone on from: the operation ends with what it has.
+void ClientCore::Impl::Break(Operation& op) {
+  if (op.completed) return;
+  op.broken = true;
+  next_timer_ = 0;
 }
 
 bool ClientCore::Impl::Timers(Nanos now) {
@@ -177,8 +204,8 @@ bool ClientCore::Impl::Timers(Nanos now) {
     for (size_t i = 0; i < active_.size(); ++i) {
       Operation& op = *active_[i];
       if (op.completed) continue;
-      if (now >= op.deadline_at) {
-        End(op, PartResult::kDeadline);
+      if (now >= op.deadline_at || op.broken) {
+        End(op, op.broken ? PartResult::kBusy : PartResult::kDeadline);
         continue;
       }
       if (now >= op.renew_at) Renew(op, now);

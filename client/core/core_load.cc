@@ -39,8 +39,11 @@ void ClientCore::Impl::MakePlan(Operation& op) {
       for (uint32_t i = 0; i < op.ask_count; ++i) QueueRelease(op.asks[i].set);
       return;
     }
-    plans_.push_back(std::make_unique<PlanState>());
-    plans_.back()->slot = static_cast<uint32_t>(plans_.size() - 1);
+    auto made = std::make_unique<PlanState>();
+    made->slot = static_cast<uint32_t>(plans_.size());
+    MakeRoom(plans_);
+    free_plans_.reserve(plans_.capacity());  // To release one takes no memory.
+    plans_.push_back(std::move(made));
     free_plans_.push_back(plans_.back()->slot);
   }
   PlanState& plan = *plans_[free_plans_.back()];
@@ -220,7 +223,7 @@ void ClientCore::Impl::PumpTransfers(Operation& op) {
     more = budget < bytes && !op.ending;
     if (!more && StartPull(op, op.next_transfer++)) budget -= bytes;
   }
-  if (more) again_.push_back(&op);
+  if (more) ComeAgain(op);
   if ((more || op.transfers_open != 0) && op.renew_at == kNever) Renew(op, clock_.Now());
 }
 
@@ -297,7 +300,8 @@ void ClientCore::Impl::Renew(Operation& op, Nanos now) {
 void ClientCore::Impl::FinishPages(Operation& op) {
   DropClaims(op);
   GiveUp(op, PartResult::kCancelled);  // Renewals under way.
-  op.results.clear();                  // Of an end that ran out of memory; its plan is given back then.
+  op.results.clear();                  // Of an end that ran out of memory.
+  op.results.reserve(op.page_count());
   size_t run = 0;
   for (uint32_t page = 0; page < op.page_count(); ++page) {
     const PageState& state = op.pages[page];

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <new>
 
 #include "client/core/client_core_impl.h"
 
@@ -22,10 +23,13 @@ void ClientCore::Impl::NoteStranded(const Operation& op, const Ask& ask, uint32_
   if (peers_.levels() > 1) return;  // While runs move, a block may be with another owner.
   const ClientPeer* peer = peers_.ById(ask.set.connection);
   if (peer == nullptr || !peer->takes_notes || ask.set.plan_id == 0) return;
-  notes_.push_back(
-      {.connection = ask.set.connection,
-       .superseded = {},
-       .stranded = {.plan_id = ask.set.plan_id, .first_part = uint64_t{used_blocks} * op.coords.size()}});
+  try {
+    notes_.push_back(
+        {.connection = ask.set.connection,
+         .superseded = {},
+         .stranded = {.plan_id = ask.set.plan_id, .first_part = uint64_t{used_blocks} * op.coords.size()}});
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 void ClientCore::Impl::FlushNotes() {
@@ -53,7 +57,7 @@ void ClientCore::Impl::FlushNotes() {
     frame.type = FrameType::kNote;
     frame.body = body_;
     frame.flush = false;
-    transport_.Send(connection, frame).IgnoreError();
+    SendFrame(connection, frame).IgnoreError();
     ++counters_.notes;
     flush_at_ = std::min(flush_at_, clock_.Now() + kFlushAfter);
   }

@@ -7,14 +7,6 @@
 
 // Requests: made, sent, ended. A request is listed with its operation and with its peer until it ends.
 namespace cistern {
-namespace {
-
-// For one more, so that adding it cannot fail.
-void MakeRoom(std::vector<Request*>& list) {
-  if (list.size() == list.capacity()) list.reserve(std::max<size_t>(8, 2 * list.size()));
-}
-
-}  // namespace
 
 Request* ClientCore::Impl::NewRequest(Operation* op, FrameType type, uint32_t index, ClientPeer& peer,
                                       Nanos now) {
@@ -135,18 +127,36 @@ absl::Status ClientCore::Impl::SendFrame(PeerId peer, const OutFrame& frame) {
 
 // Sends a request whose peer is up. PUT frames are made by core_store.cc, which has their payload at hand.
 void ClientCore::Impl::Transmit(Request& request) {
-  Operation& op = *request.op;
-  ClientPeer& peer = *peers_.Get(request.peer);
+  const ClientPeer& peer = *peers_.Get(request.peer);
   OutFrame frame;
   frame.type = request.type;
   frame.request_id = request.id;
+  try {
+    EncodeRequest(request, peer.id, frame);
+  } catch (const std::bad_alloc&) {  // Nobody would send it later.
+    return FailRequest(request, PartResult::kBusy);
+  }
+  frame.body = body_;
+  request.sent = true;
+  const uint64_t id = request.id;
+  const absl::Status sent = SendFrame(peer.id, frame);
+  if (sent.ok()) return;
+  if (Request* still = requests_.Find(id); still != nullptr) {
+    FailRequest(*still, sent.code() == absl::StatusCode::kResourceExhausted ? PartResult::kBusy
+                                                                            : PartResult::kPeerGone);
+  }
+}
+
+// Into body_.
+void ClientCore::Impl::EncodeRequest(Request& request, PeerId connection, OutFrame& frame) {
+  Operation& op = *request.op;
   request.sent_at = clock_.Now();
   body_.clear();
   switch (request.type) {
     case FrameType::kLookup:
     case FrameType::kPlan:
     case FrameType::kOffer:
-      op.asks[request.index].set.connection = peer.id;
+      op.asks[request.index].set.connection = connection;
       EncodeAsk(op, op.asks[request.index], request, frame);
       break;
     case FrameType::kRead: {
@@ -172,15 +182,6 @@ void ClientCore::Impl::Transmit(Request& request) {
     default:
       body_.insert(body_.end(), op.admin_body.begin(), op.admin_body.end());
       break;
-  }
-  frame.body = body_;
-  request.sent = true;
-  const uint64_t id = request.id;
-  const absl::Status sent = SendFrame(peer.id, frame);
-  if (sent.ok()) return;
-  if (Request* still = requests_.Find(id); still != nullptr) {
-    FailRequest(*still, sent.code() == absl::StatusCode::kResourceExhausted ? PartResult::kBusy
-                                                                            : PartResult::kPeerGone);
   }
 }
 
@@ -260,8 +261,12 @@ void ClientCore::Impl::GiveUpOne(Operation& op, Request& request, PartResult why
 }
 
 void ClientCore::Impl::QueueRelease(PartSet& set) {
-  if (set.plan_id != 0 && set.connection != 0) releases_.push_back({set.connection, set.plan_id});
-  set.plan_id = 0;
+  const uint64_t plan_id = std::exchange(set.plan_id, 0);
+  if (plan_id == 0 || set.connection == 0) return;
+  try {
+    releases_.push_back({set.connection, plan_id});
+  } catch (const std::bad_alloc&) {  // The lease ends by itself.
+  }
 }
 
 void ClientCore::Impl::FlushReleases() {
@@ -283,7 +288,7 @@ void ClientCore::Impl::FlushReleases() {
     frame.type = FrameType::kRelease;
     frame.body = body_;
     frame.flush = false;
-    transport_.Send(connection, frame).IgnoreError();  // Lost: the lease ends by itself.
+    SendFrame(connection, frame).IgnoreError();  // Lost: the lease ends by itself.
     flush_at_ = std::min(flush_at_, clock_.Now() + kFlushAfter);
   }
 }

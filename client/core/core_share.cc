@@ -80,7 +80,7 @@ void ClientCore::Impl::TakeShared(Operation& op) {
     const HostShare::State state = options_.share->Look(waiting.place);
     const uint32_t bytes = op.PartBytes(transfer.coord);
     if (state == HostShare::State::kThere && budget < bytes) {
-      again_.push_back(&op);
+      ComeAgain(op);
       while (i < op.awaited.size()) op.awaited[kept++] = op.awaited[i++];
       break;
     }

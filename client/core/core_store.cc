@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "client/core/client_core_impl.h"
@@ -88,7 +89,12 @@ bool ClientCore::Impl::ServePuts() {
     const uint32_t first = op.put_turn;
     for (uint32_t k = 0; k < op.ask_count; ++k) {
       const uint32_t i = (first + k) % op.ask_count;
-      while (op.asks[i].puts_left != 0 && put_budget_ != 0 && SendPuts(op, i)) op.put_turn = i + 1;
+      try {
+        while (op.asks[i].puts_left != 0 && put_budget_ != 0 && SendPuts(op, i)) op.put_turn = i + 1;
+      } catch (const std::bad_alloc&) {
+        Break(op);
+        throw;
+      }
       wants |= op.asks[i].puts_left != 0;
     }
     if (!wants) {
@@ -255,28 +261,28 @@ bool ClientCore::Impl::FillFromWindow(Operation& op, PutFrame& frame) {
 
 // What was offered but will not be put: the node gets its slots back.
 void ClientCore::Impl::DropPuts(Operation& op, Ask& ask, PartResult why) {
-  id_list_.ids.clear();
-  for (uint32_t i = ask.first_put; i < ask.first_put + ask.puts_left; ++i) {
-    RecordPart(op, op.puts[i].page, why);
-    id_list_.ids.push_back(op.puts[i].put_id);
-  }
-  ask.puts_left = 0;
+  const uint32_t first = ask.first_put, count = std::exchange(ask.puts_left, 0);
+  for (uint32_t i = first; i < first + count; ++i) RecordPart(op, op.puts[i].page, why);
   ask.summed_bytes = ask.summed_crc = 0;
   if (ask.chunk >= 0) {
     options_.window->ReturnChunk(static_cast<uint32_t>(std::exchange(ask.chunk, -1)));
     WakeStores();
   }
   ClientPeer* peer = peers_.ById(ask.set.connection);
-  if (peer == nullptr || peer->state != PeerState::kUp || id_list_.ids.empty()) return;
-  body_.clear();
-  id_list_.Encode(body_);
-  OutFrame out;
-  out.type = FrameType::kAbort;
-  out.body = body_;
-  out.flush = false;
-  transport_.Send(peer->id, out)
-      .IgnoreError();  // Lost: the node drops the puts after the deadline it was told.
-  flush_at_ = std::min(flush_at_, clock_.Now() + kFlushAfter);
+  if (peer == nullptr || peer->state != PeerState::kUp || count == 0) return;
+  try {
+    id_list_.ids.clear();
+    for (uint32_t i = first; i < first + count; ++i) id_list_.ids.push_back(op.puts[i].put_id);
+    body_.clear();
+    id_list_.Encode(body_);
+    OutFrame out;
+    out.type = FrameType::kAbort;
+    out.body = body_;
+    out.flush = false;
+    transport_.Send(peer->id, out).IgnoreError();
+    flush_at_ = std::min(flush_at_, clock_.Now() + kFlushAfter);
+  } catch (const std::bad_alloc&) {  // Lost: the node drops the puts after the deadline it was told.
+  }
 }
 
 void ClientCore::Impl::ApplyPutReply(Operation& op, uint32_t index, absl::Span<const PartResult> results,
@@ -297,6 +303,7 @@ void ClientCore::Impl::ApplyPutReply(Operation& op, uint32_t index, absl::Span<c
 
 void ClientCore::Impl::FinishStore(Operation& op) {
   op.results.clear();
+  op.results.reserve(op.page_count());
   for (uint32_t page = 0; page < op.page_count(); ++page) {
     const PageState& state = op.pages[page];
     PartResult result = state.worst;

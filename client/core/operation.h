@@ -127,8 +127,10 @@ struct Operation {
   OpId id = 0;
   uint32_t slot = 0;
   OpKind kind = OpKind::kNone;
-  CallScope call;  // id 0: it is one by itself.
-  bool dirty = false;
+  CallScope call;      // id 0: it is one by itself.
+  bool dirty = false;  // Kept by Reset, as `again`: the list still has it.
+  bool again = false;
+  bool broken = false;  // Ran out of memory in the middle of a step.
   bool completed = false;
   bool started = false;  // Finding has begun; a Fetch that follows another one waits with it.
   bool found = false;    // The hit's length is known.
@@ -291,7 +293,7 @@ inline void Operation::SetParts(absl::Span<const PartCoord> wanted, absl::Span<c
 inline void Operation::Reset() {
   kind = OpKind::kNone;
   call = {};
-  dirty = completed = started = found = ending = probe = false;
+  broken = completed = started = found = ending = probe = false;
   status = absl::OkStatus();
   chain.blocks = {};
   chain.keep.reset();

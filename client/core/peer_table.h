@@ -132,7 +132,11 @@ class PeerTable {
     std::vector<uint32_t> nodes;  // Owner index to index in map_.nodes; kNoPeer when it is not there.
   };
 
-  void BuildLevels();
+  // peer_map.cc
+  static std::vector<Level> LevelsOf(const ClusterMap& map,
+                                     const std::vector<std::vector<uint32_t>>& slots_of_node);
+  void DropUnlisted(const std::vector<std::vector<uint32_t>>& old_slots);
+  ClientPeer* SamePeer(const NodeEntry& node, uint32_t shard);
   uint32_t NewSlot();
   std::vector<Address> AddressesOf(const ClientPeer& peer) const;
   void TryAddresses(ClientPeer& peer);

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/clock.h"
@@ -10,6 +12,12 @@
 namespace cistern {
 
 struct Operation;
+
+// For one more, so that adding it cannot fail.
+template <typename T>
+void MakeRoom(std::vector<T>& list) {
+  if (list.size() == list.capacity()) list.reserve(std::max<size_t>(8, 2 * list.size()));
+}
 
 inline constexpr uint32_t kRequestsMax =
     1u << 16;  // Frames awaiting a reply and pulls under way, all peers together.
@@ -41,9 +49,11 @@ class RequestTable {
   Request* Add() {
     if (free_.empty()) {
       if (slots_.size() == kRequestsMax) return nullptr;
-      slots_.push_back(std::make_unique<Request>());
-      slots_.back()->slot = static_cast<uint32_t>(slots_.size() - 1);
-      free_.reserve(slots_.capacity());
+      auto made = std::make_unique<Request>();
+      made->slot = static_cast<uint32_t>(slots_.size());
+      MakeRoom(slots_);
+      free_.reserve(slots_.capacity());  // Remove takes no memory.
+      slots_.push_back(std::move(made));
       free_.push_back(slots_.back()->slot);
     }
     Request* request = slots_[free_.back()].get();

@@ -4,55 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <future>
-#include <new>
 #include <thread>
 
 #include "cistern/cistern_c.h"
 #include "client/client_impl.h"
 #include "tests/integration/client_on_node.h"
 
-// Clients of a process that forks, that closes them under its own threads' feet, and that runs out of memory
-// or descriptors.
-namespace {
-thread_local int64_t t_allocations_left = -1;  // Below 0: as many as wanted.
-
-[[maybe_unused]] void* Take(size_t bytes) {
-  if (t_allocations_left == 0) {
-    t_allocations_left = -1;
-    throw std::bad_alloc();
-  }
-  if (t_allocations_left > 0) --t_allocations_left;
-  void* memory = std::malloc(std::max<size_t>(bytes, 1));
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-[[maybe_unused]] void* TryTake(size_t bytes) noexcept {
-  try {
-    return Take(bytes);
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
-}
-}  // namespace
-// ThreadSanitizer keeps its own: it knows of gRPC's memory by the library that frees it, and that would be
-// we.
-#if !defined(__SANITIZE_THREAD__)
-// All that these deletes may be given, or AddressSanitizer's own operators would have made some of it. Not
-// inlined, or GCC sees a free of what its own operator new gave.
-[[gnu::noinline]] void* operator new(size_t bytes) { return Take(bytes); }
-[[gnu::noinline]] void* operator new[](size_t bytes) { return Take(bytes); }
-[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return TryTake(bytes); }
-[[gnu::noinline]] void* operator new[](size_t bytes, const std::nothrow_t&) noexcept {
-  return TryTake(bytes);
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
-#endif
-
+// Clients of a process that forks, that closes them under its own threads' feet, and that runs out of
+// descriptors.
 namespace cistern {
 namespace {
 
@@ -65,20 +25,6 @@ class ClientStrainTest : public ClientOnNode {
     options.deadline = deadline;
     options.tail = &tail_;
     return client.FetchWait(chain_, pages_, options);
-  }
-  // Polls until nothing is out any more, not even a chunk that a node may be reading.
-  static void Quiet(Client& client) {
-    const auto out = [&] {
-      uint64_t open = 0;
-      for (const auto& [name, value] : client.Counters()) open += name == "client_requests_open" ? value : 0;
-      MutexLock lock(&client.impl()->mutex_);
-      return open + client.impl()->core_->outstanding();
-    };
-    while (out() > 0) {
-      pollfd readable{client.event_fd(), POLLIN, 0};
-      ::poll(&readable, 1, 100);
-      client.Poll();
-    }
   }
 };
 
@@ -165,61 +111,6 @@ TEST_F(ClientStrainTest, AClosedClientRefusesAndKeepsItsBuffers) {
   EXPECT_EQ(ended, 2);
   EXPECT_TRUE(client->Close().ok());
   client->FreeBuffer(buffer);
-}
-
-TEST_F(ClientStrainTest, OneFailedAllocationHangsNoThread) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "no allocation fails where ThreadSanitizer has the operators";
-#endif
-  constexpr int kAllocationsMax = 4000;
-  std::unique_ptr<Client> client = Connect("map");
-  Fill(*client);
-  bool all = false;
-  for (int at = 0; at < kAllocationsMax && !all; ++at) {
-    SCOPED_TRACE(at);
-    t_allocations_left = at;
-    try {
-      (void)FetchWait(*client, std::chrono::milliseconds(50));
-    } catch (const std::bad_alloc&) {
-    }
-    all = std::exchange(t_allocations_left, -1) >= 0;
-    auto after = std::async(std::launch::async, [&] { return FetchWait(*client).status.code(); });
-    if (after.wait_for(kPatience) != std::future_status::ready) std::abort();
-  }
-  EXPECT_TRUE(all) << "a fetch takes more than kAllocationsMax allocations";
-  EXPECT_EQ(FetchWait(*Connect("map")).ok_pages(), 2u);
-}
-
-// Either the submission throws and nothing comes of it, or its callback runs, once.
-TEST_F(ClientStrainTest, ASubmissionWithoutMemoryTellsNobodyAndWritesNothing) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "no allocation fails where ThreadSanitizer has the operators";
-#endif
-  for (const char* transport : {"map", "socket"}) {
-    std::unique_ptr<Client> client = Connect(transport);
-    if (memory_.empty()) Fill(*client);
-    EXPECT_EQ(FetchWait(*client).ok_pages(), 2u);  // Connected: a table that fails to grow is beyond mending.
-    bool all = false;
-    for (int at = 0; at < 1000 && !all; ++at) {
-      SCOPED_TRACE(at);
-      std::fill(memory_.begin(), memory_.end(), std::byte{5});
-      int told = 0;
-      bool thrown = false;
-      const auto done = [&](const LoadReport&) { ++told; };
-      t_allocations_left = at;
-      try {
-        Fetch(*client, done);
-      } catch (const std::bad_alloc&) {
-        thrown = true;
-      }
-      all = std::exchange(t_allocations_left, -1) >= 0;
-      const std::vector<std::byte> as_given_back = memory_;
-      Quiet(*client);
-      EXPECT_EQ(told, thrown ? 0 : 1);
-      EXPECT_TRUE(!thrown || memory_ == as_given_back);
-    }
-    EXPECT_TRUE(all) << "a submission takes more than 1000 allocations";
-  }
 }
 
 TEST_F(ClientStrainTest, SaysThatDescriptorsRunOut) {

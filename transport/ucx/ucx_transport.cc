@@ -13,6 +13,7 @@
 #include "core/check.h"
 #include "core/status_macros.h"
 #include "transport/frame_limits.h"
+#include "transport/polling_scope.h"
 #include "transport/ucx/held_fds.h"
 
 namespace cistern {
@@ -159,7 +160,7 @@ bool UcxTransport::Progress() {
 bool UcxTransport::Poll() {
   if (polling_) return false;  // From inside a callback.
   Inside inside(*this);
-  polling_ = true;
+  const PollingScope polling(polling_);
   bool moved = PostWaiting();
   // Without peers there is only the listener to look after; PrepareWait sees what comes in between.
   if (!peers_.empty() || ++quiet_polls_ % kQuietPolls == 0) moved |= Progress();
@@ -175,7 +176,6 @@ bool UcxTransport::Poll() {
     (void)!read(wake_.get(), &count, sizeof(count));
     awake_ = false;
   }
-  polling_ = false;
   return moved;
 }
 
