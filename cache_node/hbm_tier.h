@@ -79,7 +79,6 @@ class HbmTier {
   void CloseGroup(uint64_t group) { groups_.Close(group); }
   bool TakeReady(uint64_t& group, std::vector<SlotId>& held) { return groups_.TakeReady(group, held); }
 
-  uint64_t DropBlocks(absl::Span<const BlockHash> blocks) { return tier_->DropBlocks(blocks).parts; }
   uint64_t DropAll() { return tier_->DropAll().parts; }
 
   bool Poll();

@@ -206,7 +206,7 @@ TEST_F(HbmTierTest, MovesKeepToTheBandwidth) {
   world->clock.Advance(kSecond);
   Turns(20);
   EXPECT_EQ(hbm().tier().parts(), 4u);
-  world->shard->ram().DropBlocks(std::vector<BlockHash>{chain.blocks[0].hash, chain.blocks[1].hash});
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(world->shard->ram().DropPart(chain.blocks[i].hash, {}).parts, 1u);
   EXPECT_EQ(Use(world->Chain({chain.blocks[0], chain.blocks[1]}, kPart)), 2u);
   EXPECT_EQ(hbm().counters().staged_parts, 2u);
 }

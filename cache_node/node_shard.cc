@@ -69,6 +69,9 @@ void NodeShard::SetIdentity(const ClusterId& cluster, uint64_t incarnation) {
 
 bool NodeShard::Poll() {
   bool any = transport_.Poll();
+  PollDrops();
+  HandleBehindDrops();
+  drop_looks_ = kDropLooksPerTurn;
   any |= AdvancePulls();
   pull_budget_ = kPullBytesPerTurn;
   any |= PollHbm();
@@ -85,7 +88,7 @@ bool NodeShard::Poll() {
 }
 
 Nanos NodeShard::NextWake() const {
-  if (!pull_queue_.empty() || !to_fence_.empty()) return 0;
+  if (!pull_queue_.empty() || !to_fence_.empty() || !drops_.empty() || !behind_drops_.empty()) return 0;
   return std::min({TimerWake(), DiskWake(), HbmWake(), SweepWake()});
 }
 
@@ -194,6 +197,7 @@ void NodeShard::OnPeerUp(PeerId, const HelloAck&) {}  // A shard connects to nob
 
 void NodeShard::OnPeerDown(PeerId peer, const absl::Status&) {
   if (peers_.erase(peer) == 0) return;
+  EndDropsOf(peer);
   while (const auto row = leases_.AnyOf(peer)) EndRow(*row);
   DropFramesOf(peer);
   while (const auto put = puts_.AnyOf(peer)) {
@@ -208,7 +212,7 @@ void NodeShard::OnSent(PeerId, uint64_t cookie) {
 
 void NodeShard::OnFrame(PeerId peer, const InFrame& frame) {
   const auto it = peers_.find(peer);
-  if (it == peers_.end()) return;
+  if (it == peers_.end() || WaitsForDrop(peer, it->second, frame)) return;
   const Peer state = it->second;
   ram_.AdvanceTo(Tick());
   Handle(peer, state, frame);
@@ -289,21 +293,6 @@ void NodeShard::SendOrFence(PeerId peer, const OutFrame& frame) {
   ReplyError(peer, frame.request_id,
              absl::InvalidArgumentError(absl::StrCat("the answer does not fit into one frame (",
                                                      sent.message(), "); ask for less at a time")));
-}
-
-void NodeShard::Drop(PeerId peer, const Peer& state, const InFrame& frame) {
-  DropRequest request;
-  if (const absl::Status decoded = request.Decode(frame.body); !decoded.ok()) {
-    ++counters_.bad_frames;
-    return ReplyError(peer, frame.header.request_id, decoded);
-  }
-  // Who may write may take away what it can name; everything is for who runs the cluster.
-  if (!Allowed(peer, state, frame.header, request.all ? kRightAdmin : kRightWrite)) return;
-  RamTier::Dropped dropped = request.all ? ram_.DropAll() : ram_.DropBlocks(request.blocks);
-  if (hbm_ != nullptr) dropped.parts += request.all ? hbm_->DropAll() : hbm_->DropBlocks(request.blocks);
-  if (disk_ != nullptr) dropped.parts += request.all ? disk_->DropAll() : disk_->DropBlocks(request.blocks);
-  Reply(peer, FrameType::kDropReply, frame.header.request_id,
-        DropReply{.dropped_parts = dropped.parts, .kept_parts = dropped.kept});
 }
 
 }  // namespace cistern

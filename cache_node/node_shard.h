@@ -33,6 +33,10 @@ inline constexpr Nanos kPayloadHoldMax =
 inline constexpr uint32_t kPutFramesMax = 4096;  // PUT frames whose pulls are under way.
 // Copied from writers' windows, then others get their turn: a hit waits so long. Parts are cut for it.
 inline constexpr uint64_t kPullBytesPerTurn = 64u << 10;
+inline constexpr size_t kDropsMax = 64;  // Under way, of as many peers.
+// Coordinates that drops ask for in one turn, in all tiers.
+inline constexpr uint64_t kDropLooksPerTurn = 1024;
+inline constexpr size_t kBehindDropsMax = 1024;    // Frames of peers whose drop has not ended.
 inline constexpr size_t kWaitingOffersMax = 1024;  // Offers held back while the disk log is behind.
 inline constexpr Nanos kOfferWaitMax = 500 * kMillisecond;
 
@@ -98,6 +102,17 @@ class NodeShard final : public TransportHandler {
     uint64_t client_id = 0;
     Nanos ticket_end = kNever;
     TenantIndex tenant = 0;
+    bool drops = false;        // It has a row in drops_,
+    uint32_t behind_drop = 0;  // and so many in behind_drops_.
+  };
+  // Blocks whose parts go, in turns. How far: `block` of them, and its coordinates before `from`.
+  struct DropJob {
+    PeerId peer = 0;
+    uint64_t request_id = 0;
+    std::vector<BlockHash> blocks;
+    size_t block = 0;
+    uint64_t from = 0;
+    DropReply reply{};
   };
   // One PUT frame whose bytes are pulled from the client's window. Pooled.
   struct PutFrame {
@@ -130,10 +145,18 @@ class NodeShard final : public TransportHandler {
   void RunFences();
   void RunTimers(Nanos now);
   Nanos TimerWake() const;
-  void Drop(PeerId peer, const Peer& state, const InFrame& frame);
   void SendStats(PeerId peer, const InFrame& frame);
   void AddGauges(NodeStats& stats) const;
   void AddPeers(NodeStats& stats) const;
+
+  // node_shard_drop.cc
+  bool WaitsForDrop(PeerId peer, Peer& state, const InFrame& frame);
+  void Drop(PeerId peer, const Peer& state, const InFrame& frame);
+  void DropPart(const BlockHash& block, PartCoord coord, DropReply& reply);
+  bool DropOn(DropJob& job);
+  void PollDrops();
+  void HandleBehindDrops();
+  void EndDropsOf(PeerId peer);
 
   // node_shard_read.cc
   struct ScanResult {
@@ -251,7 +274,10 @@ class NodeShard final : public TransportHandler {
   absl::flat_hash_map<uint64_t, WaitingFrame> waiting_plans_;    // By the disk tier's group.
   absl::flat_hash_map<uint64_t, WaitingFrame> waiting_for_hbm_;  // By the HBM tier's group.
   std::deque<WaitingFrame> waiting_offers_;                      // Oldest first.
-  Nanos next_sweep_ = 0;                                         // Of what has expired.
+  std::deque<DropJob> drops_;                                    // One after the other.
+  std::deque<WaitingFrame> behind_drops_;
+  uint64_t drop_looks_ = kDropLooksPerTurn;  // Left of this turn's.
+  Nanos next_sweep_ = 0;                     // Of what has expired.
   Resuming resuming_ = Resuming::kNo;
 
   // Scratch that keeps its capacity, so a warm path does not allocate.

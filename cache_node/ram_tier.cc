@@ -266,7 +266,7 @@ PartResult RamTier::Publish(SlotId slot, const PartKey& key, const LayoutId& lay
     if (judged == PartResult::kOk) return PartResult::kExists;  // First writer wins (F20).
     return judged == PartResult::kMiss ? PartResult::kInvalid : judged;
   }
-  const LayoutIndex layout_index = layouts_.Hold(layout);
+  const LayoutIndex layout_index = coords_seen_.Add(key.coord.Packed()) ? layouts_.Hold(layout) : kNoLayout;
   if (layout_index == kNoLayout) {
     Abandon(slot);
     return PartResult::kBusy;
@@ -292,10 +292,6 @@ PartResult RamTier::Publish(SlotId slot, const PartKey& key, const LayoutId& lay
   __atomic_store_n(&trailer.generation, __atomic_load_n(&trailer.generation, __ATOMIC_RELAXED) + 1,
                    __ATOMIC_RELEASE);
   index_.Insert(slot);
-  const uint32_t coord = trailer.coord;
-  const auto seen = std::lower_bound(coords_seen_.begin(), coords_seen_.end(), coord);
-  const bool is_new = seen == coords_seen_.end() || *seen != coord;
-  if (is_new && coords_seen_.size() < kCoordsSeenMax) coords_seen_.insert(seen, coord);
   Slab& slab = pool_.slab_of(slot);
   --slab.busy;
   --writing_parts_;
@@ -323,7 +319,7 @@ RamTier::Dropped RamTier::CountDropped(Action action) {
   const uint64_t parts = this->parts(), doomed = doomed_parts_;
   action();
   const uint64_t kept = doomed_parts_ - doomed;
-  return {.parts = parts - this->parts() - kept, .kept = kept + writing_parts_};
+  return {.parts = parts - this->parts() - kept, .kept = kept};
 }
 
 bool RamTier::Drop(SlotId slot) {
@@ -332,41 +328,23 @@ bool RamTier::Drop(SlotId slot) {
   return gone;
 }
 
-template <typename Visit>
-void RamTier::ForEachSlot(Visit visit) {
-  for (uint32_t s = 0; s < pool_.slab_count(); ++s) {
-    const Slab& slab = pool_.slab(s);
-    for (uint32_t i = 0; slab.size_class != kNoClass && i < slab.touched; ++i) visit(s << kSlotIndexBits | i);
-  }
-}
-
 RamTier::Dropped RamTier::DropAll() {
-  return CountDropped([this] {
-    ForEachSlot([&](SlotId slot) {
-      if (pool_.record(slot).state() == SlotState::kVisible) Drop(slot);
-    });
-  });
-}
-
-RamTier::Dropped RamTier::DropBlocks(absl::Span<const BlockHash> blocks) {
-  std::vector<BlockHash> sorted(blocks.begin(), blocks.end());
-  std::sort(sorted.begin(), sorted.end());
-  Dropped dropped = CountDropped([&] {
-    if (coords_seen_.size() == kCoordsSeenMax) {  // There may be more: all slots are looked at.
-      ForEachSlot([&](SlotId slot) {
-        if (pool_.record(slot).state() != SlotState::kVisible) return;
-        if (std::binary_search(sorted.begin(), sorted.end(), HashOf(pool_.trailer(slot)))) Drop(slot);
-      });
-      return;
-    }
-    for (const BlockHash& block : sorted) {
-      for (const uint32_t coord : coords_seen_) {
-        if (const SlotId slot = index_.Find(block, coord); slot != kNoSlot) Drop(slot);
+  Dropped dropped = CountDropped([this] {
+    for (uint32_t s = 0; s < pool_.slab_count(); ++s) {
+      const Slab& slab = pool_.slab(s);
+      for (uint32_t i = 0; slab.size_class != kNoClass && i < slab.touched; ++i) {
+        const SlotId slot = s << kSlotIndexBits | i;
+        if (pool_.record(slot).state() == SlotState::kVisible) Drop(slot);
       }
     }
   });
-  dropped.kept -= writing_parts_;
+  dropped.kept += writing_parts_;
   return dropped;
+}
+
+RamTier::Dropped RamTier::DropPart(const BlockHash& block, PartCoord coord) {
+  const SlotId slot = Find(block, coord);
+  return slot == kNoSlot ? Dropped{} : CountDropped([&] { Drop(slot); });
 }
 
 uint64_t RamTier::metadata_bytes() const {

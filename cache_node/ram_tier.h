@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "cache_node/block_index.h"
+#include "cache_node/coords_seen.h"
 #include "cache_node/evicted_memory.h"
 #include "cache_node/holder_table.h"
 #include "cache_node/layout_table.h"
@@ -80,7 +81,7 @@ class RamTier {
                      ComesFrom from = ComesFrom::kPut);
   // Makes a reserved slot visible whose bytes are checked. kOk; or the slot is freed and the result says why:
   // kExists, kLayout (the key is here under another layout or length), kInvalid (collision, F01), kBusy (too
-  // many layouts).
+  // many layouts or coordinates).
   PartResult Publish(SlotId slot, const PartKey& key, const LayoutId& layout, uint32_t length, uint32_t crc,
                      uint32_t depth, uint32_t tick, UseId use = 0, TailMark tail = {});
   void Abandon(SlotId slot);  // A reserved slot is not wanted any more.
@@ -132,8 +133,9 @@ class RamTier {
     uint64_t kept = 0;  // Leased or being written.
   };
   Dropped DropAll();
-  // Every part of these blocks. Looks at every slot where kCoordsSeenMax coordinates were used.
-  Dropped DropBlocks(absl::Span<const BlockHash> blocks);
+  // If it is here; a tail's goes with its tail. All parts of a block: one after the other, by coords_seen().
+  Dropped DropPart(const BlockHash& block, PartCoord coord);
+  const CoordsSeen& coords_seen() const { return coords_seen_; }
 
   // Called with what is about to be evicted, its bytes still whole: a part, or all that is here of a tail.
   // Tails that have a newer one are not worth it. It may not call the tier back but to read. Null: nobody is.
@@ -168,7 +170,6 @@ class RamTier {
   const SlabPool& pool() const { return pool_; }
 
  private:
-  static constexpr size_t kCoordsSeenMax = 1024;  // Layouts have some hundred; a writer may name any.
   static constexpr uint32_t kSlabsLookedAt =
       128;  // Per reservation that has to choose a slab of another size.
 
@@ -203,8 +204,6 @@ class RamTier {
   static BlockHash HashOf(const SlotTrailer& trailer);
   void SetTick(SlotId slot, uint32_t tick);
   uint64_t PolicyKeyOf(SlotId slot) const;
-  template <typename Visit>
-  void ForEachSlot(Visit visit);
   template <typename Action>
   Dropped CountDropped(Action action);
 
@@ -212,8 +211,8 @@ class RamTier {
   EvictionHook eviction_hook_;
   const std::string policy_name_;
   SlabPool pool_;
-  BlockIndex index_;                   // Over pool_.
-  std::vector<uint32_t> coords_seen_;  // Of parts that were ever here, sorted; the first kCoordsSeenMax.
+  BlockIndex index_;  // Over pool_.
+  CoordsSeen coords_seen_;
   LayoutTable layouts_;
   TailTable tails_;  // Names slots of pool_.
   EvictedMemory evicted_, expired_;

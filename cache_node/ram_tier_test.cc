@@ -239,5 +239,21 @@ TEST(RamTier, F36_RefusesTooLargeUpFront) {
   w.tier->Abandon(slot);
 }
 
+// However many coordinates a writer makes up: what a drop of its block would not find is not taken.
+TEST(RamTier, TakesSoManyCoordinatesAndNoMore) {
+  World w(4 * kMiB);
+  PartKey key = w.Key();
+  for (uint32_t i = 0; i < kCoordsSeenMax; ++i) {
+    key.coord = PartCoord::Unpack(i);
+    ASSERT_EQ(w.Put(key, 100), PartResult::kOk);
+    ASSERT_EQ(w.tier->DropPart(key.block.hash, key.coord).parts, 1u);
+  }
+  key.coord = PartCoord::Unpack(kCoordsSeenMax);
+  EXPECT_EQ(w.Put(key, 100), PartResult::kBusy);
+  EXPECT_EQ(w.tier->writing_parts(), 0u);
+  key.coord = PartCoord::Unpack(5);
+  EXPECT_EQ(w.Put(key, 100), PartResult::kOk);
+}
+
 }  // namespace
 }  // namespace cistern

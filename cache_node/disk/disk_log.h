@@ -34,9 +34,7 @@ inline constexpr uint32_t kFreeExtentsMax = 4;  // More free files than that giv
 inline constexpr Nanos kDegradedRetryMin = kSecond;
 inline constexpr Nanos kDegradedRetryMax = 30 * kSecond;
 inline constexpr Nanos kMaintainEvery = 2 * kMillisecond;
-inline constexpr uint32_t kLifeStep = 16;  // A start goes on so far behind the last life it saw.
-// Layouts have some hundred. A part with another coordinate is not found: nothing could drop it by its block.
-inline constexpr size_t kDiskCoordsMax = 65536;
+inline constexpr uint32_t kLifeStep = 16;        // A start goes on so far behind the last life it saw.
 inline constexpr uint32_t kDamageLinesMax = 16;  // In kDamageLinesEvery; what is more is told as a number.
 inline constexpr Nanos kDamageLinesEvery = 60 * kSecond;
 
@@ -123,11 +121,15 @@ class DiskLog {
   enum class Why : uint8_t { kReadError, kHeader, kPayload };
   void Forget(const BlockHash& hash, PartCoord coord, const DiskEntry& place, Why why);
 
-  // Gone at once for whoever looks; on disk a few milliseconds later.
-  uint64_t DropBlocks(absl::Span<const BlockHash> blocks);
+  // Gone at once for whoever looks; on disk a few milliseconds after EndDrop, which follows the block's last
+  // part. True: it was there.
+  bool DropPart(const BlockHash& hash, PartCoord coord);
+  void EndDrop(const BlockHash& hash);
+  const CoordsSeen& coords_seen() const { return coords_seen_; }
   uint64_t DropAll();
-  // The block's time has ended: its parts that have one leave the index. In turns: as of CoordsSeen::Walk.
-  bool Expire(const BlockHash& hash, uint32_t& from, uint64_t& looks);
+  // The block's time has ended: its parts that have one leave the index. In turns: those from
+  // coordinate `from` on, `looks` of them at most, which are taken off. True: all were looked at.
+  bool Expire(const BlockHash& hash, uint64_t& from, uint64_t& looks);
 
   bool Poll();
   // What the last Poll copied of a leaving extent, at most kReclaimBytesPerTurn.
@@ -180,8 +182,7 @@ class DiskLog {
   void Record(FileId file, const Extent& extent);
 
   // disk_log_drop.cc
-  template <typename Goes>
-  bool EraseParts(const BlockHash& hash, uint32_t& from, uint64_t& looks, uint64_t& erased, Goes goes);
+  void NoteDrop(const BlockHash& hash);
   void AppendDrops();
   void EraseOn();
 
@@ -244,8 +245,9 @@ class DiskLog {
   std::optional<Appended> copy_result_;  // Ended before Continue was asked.
   DiskLogCounters counters_;
   uint64_t next_life_ = 1;
-  CoordsSeen coords_seen_{kDiskCoordsMax};
-  std::vector<BlockHash> drops_waiting_;  // For a record.
+  CoordsSeen coords_seen_;
+  bool drop_tells_ = false;              // The block that is being dropped goes into a record.
+  std::deque<BlockHash> drops_waiting_;  // For a record.
   bool drop_all_waiting_ = false;
 
   // Recovery, newest extent first: what is gone is known before what it was.

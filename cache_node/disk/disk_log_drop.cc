@@ -1,36 +1,33 @@
 // What leaves the index by name, by age or because nobody can name it, and how the log is told.
 #include <algorithm>
+#include <utility>
 
 #include "cache_node/disk/disk_log.h"
 #include "core/crc32c.h"
 
 namespace cistern {
 
-// The block's parts for which goes(entry), in turns as of CoordsSeen::Walk.
-template <typename Goes>
-bool DiskLog::EraseParts(const BlockHash& hash, uint32_t& from, uint64_t& looks, uint64_t& erased,
-                         Goes goes) {
-  return coords_seen_.Walk(from, looks, [&](PartCoord coord) {
-    const DiskEntry* entry = index_.Find(hash, coord);
-    if (entry == nullptr || !goes(*entry)) return;
-    EraseEntry(hash, coord, *entry);
-    ++erased;
-  });
+void DiskLog::NoteDrop(const BlockHash& hash) {
+  if (recovering()) {  // An extent that is still to be scanned may have it.
+    dropped_[hash] = UINT64_MAX;
+    drop_tells_ = true;
+  }
+  if (writer_->is_copying() && !carried_.has_value() && hash == copied_.block.hash)
+    drop_tells_ = copied_dropped_ = true;
 }
 
-uint64_t DiskLog::DropBlocks(absl::Span<const BlockHash> blocks) {
-  const bool copying = writer_->is_copying() && !carried_.has_value();
-  uint64_t dropped = 0, looks = UINT64_MAX;
-  for (const BlockHash& hash : blocks) {
-    bool any = recovering();  // An extent that is still to be scanned may have it.
-    if (copying && hash == copied_.block.hash) any = copied_dropped_ = true;
-    const uint64_t before = dropped;
-    uint32_t from = 0;
-    EraseParts(hash, from, looks, dropped, [](const DiskEntry&) { return true; });
-    if (recovering()) dropped_[hash] = UINT64_MAX;
-    if (any || dropped > before) drops_waiting_.push_back(hash);
-  }
-  return dropped;
+bool DiskLog::DropPart(const BlockHash& hash, PartCoord coord) {
+  NoteDrop(hash);
+  const DiskEntry* entry = index_.Find(hash, coord);
+  if (entry == nullptr) return false;
+  EraseEntry(hash, coord, *entry);
+  return drop_tells_ = true;
+}
+
+// The record comes behind all that was still written of the block meanwhile.
+void DiskLog::EndDrop(const BlockHash& hash) {
+  NoteDrop(hash);
+  if (std::exchange(drop_tells_, false)) drops_waiting_.push_back(hash);
 }
 
 uint64_t DiskLog::DropAll() {
@@ -50,9 +47,18 @@ uint64_t DiskLog::DropAll() {
 }
 
 // No record says so: the manifest's row is gone, and a part that has an end but no row has ended.
-bool DiskLog::Expire(const BlockHash& hash, uint32_t& from, uint64_t& looks) {
-  return EraseParts(hash, from, looks, counters_.expired_parts,
-                    [](const DiskEntry& entry) { return (entry.retention & kRetentionTimed) != 0; });
+bool DiskLog::Expire(const BlockHash& hash, uint64_t& from, uint64_t& looks) {
+  for (; looks > 0; --looks) {
+    const uint64_t next = coords_seen_.Next(from);
+    if (next == CoordsSeen::kNone) return true;
+    from = next + 1;
+    const PartCoord coord = PartCoord::Unpack(static_cast<uint32_t>(next));
+    const DiskEntry* entry = index_.Find(hash, coord);
+    if (entry == nullptr || (entry->retention & kRetentionTimed) == 0) continue;
+    EraseEntry(hash, coord, *entry);
+    ++counters_.expired_parts;
+  }
+  return false;
 }
 
 // The entries of an extent whose list of them cannot be read, a piece of the index a turn. Until they are
@@ -83,13 +89,14 @@ void DiskLog::AppendDrops() {
   }
   header.kind = RecordKind::kDrop;
   const size_t count = std::min(drops_waiting_.size(), kDropsPerTurn);
-  const auto* bytes =
-      reinterpret_cast<const std::byte*>(drops_waiting_.data() + drops_waiting_.size() - count);
+  const std::vector<BlockHash> hashes(drops_waiting_.begin(),
+                                      drops_waiting_.begin() + static_cast<ptrdiff_t>(count));
+  const auto* bytes = reinterpret_cast<const std::byte*>(hashes.data());
   const auto length = static_cast<uint32_t>(count * sizeof(BlockHash));
   header.parts.push_back({.coord = {}, .at = 0, .length = length, .crc = Crc32c(bytes, length)});
   data.push_back(bytes);
   if (!writer_->Append(header, data, damaged)) return;
-  drops_waiting_.resize(drops_waiting_.size() - count);
+  drops_waiting_.erase(drops_waiting_.begin(), drops_waiting_.begin() + static_cast<ptrdiff_t>(count));
 }
 
 }  // namespace cistern

@@ -92,7 +92,7 @@ TEST(DiskLog, DropsStayDroppedOverAStart) {
   for (uint64_t i = 0; i < 30; ++i) world.Put(i, kPart, 2);
   world.Settle();
   const BlockHash gone[] = {world.Block(3).hash, world.Block(9).hash};
-  EXPECT_EQ(world.log->DropBlocks(gone), 4u);
+  EXPECT_EQ(world.Drop(gone), 4u);
   EXPECT_EQ(world.Get(3, kPart), Found::kMiss);
   world.Settle();
   world.Put(9, kPart);  // Written again: that is newer than the drop.
@@ -325,7 +325,7 @@ TEST(DiskLog, StepsFindDamageAndStepAsideForOthers) {
   // F04: dropped while it is copied, it does not come after all; nor does the drop wait for the copy.
   budget = 10;
   EXPECT_EQ(world.log->Continue(budget), std::nullopt);
-  EXPECT_EQ(world.log->DropBlocks({&next.header.block.hash, 1}), 0u);
+  EXPECT_EQ(world.Drop({&next.header.block.hash, 1}), 0u);
   budget = 10;
   EXPECT_EQ(world.log->Continue(budget), std::nullopt);
   budget = UINT64_MAX;

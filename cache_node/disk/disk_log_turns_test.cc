@@ -102,8 +102,8 @@ TEST_F(DiskLogTurns, F04_WhatIsDroppedMeanwhileIsGone) {
   UntilOneIsCarried();
   std::vector<BlockHash> all;
   for (uint64_t i = 0; i < kRead; ++i) all.push_back(world.Block(i).hash);
-  EXPECT_EQ(world.log->DropBlocks(all), kRead);
-  EXPECT_EQ(world.log->DropBlocks(all), 0u);
+  EXPECT_EQ(world.Drop(all), kRead);
+  EXPECT_EQ(world.Drop(all), 0u);
   world.Turns(200);
   for (uint64_t i = 0; i < kRead; ++i) EXPECT_EQ(world.Get(i, kPart), Found::kMiss) << i;
   Reopen();
@@ -115,7 +115,7 @@ TEST_F(DiskLogTurns, F04_ADropIsOlderThanWhatIsWrittenAfterIt) {
   world.Put(1, kPart);
   const LogWorld::Made other = world.Make(2, kPart), again = world.Make(1, kPart);
   ASSERT_EQ(world.log->Begin(other.header, other.data), DiskLog::Appended::kOk);
-  EXPECT_EQ(world.log->DropBlocks({&again.header.block.hash, 1}), 1u);
+  EXPECT_EQ(world.Drop({&again.header.block.hash, 1}), 1u);
   uint64_t budget = UINT64_MAX;
   EXPECT_EQ(world.log->Continue(budget), DiskLog::Appended::kOk);
   ASSERT_EQ(world.log->Begin(again.header, again.data), DiskLog::Appended::kOk);

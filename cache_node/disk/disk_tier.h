@@ -111,7 +111,6 @@ class DiskTier {
     if (options_.log.log) options_.log.log(true, line);
   }
 
-  uint64_t DropBlocks(absl::Span<const BlockHash> blocks) { return log_->DropBlocks(blocks); }
   uint64_t DropAll() { return log_->DropAll(); }
 
   bool Poll();
@@ -221,7 +220,7 @@ class DiskTier {
   int64_t unix_base_ = 0;              // Wall clock at the boot clock's 0, as it was at the start (F46).
   Nanos sweep_at_ = 0;
   std::optional<BlockHash> expiring_;  // Its parts leave the index,
-  uint32_t expiring_from_ = 0;         // from this coordinate on.
+  uint64_t expiring_from_ = 0;         // from this coordinate on.
   RamTier* ram_ = nullptr;
   DiskTierCounters counters_;
 

@@ -97,6 +97,16 @@ class LogWorld {
     }
     CISTERN_CHECK(false);
   }
+  // Blocks with all their parts; how many those were.
+  uint64_t Drop(absl::Span<const BlockHash> blocks) {
+    uint64_t dropped = 0;
+    for (const BlockHash& hash : blocks) {
+      for (uint64_t coord = 0; (coord = log->coords_seen().Next(coord)) != CoordsSeen::kNone; ++coord)
+        dropped += log->DropPart(hash, PartCoord::Unpack(static_cast<uint32_t>(coord)));
+      log->EndDrop(hash);
+    }
+    return dropped;
+  }
   void Turn() {
     log->Poll();
     clock.Advance(kMillisecond / 2);

@@ -1,0 +1,130 @@
+// Drops: whole, and in turns that have a bound, whatever they name.
+#include <algorithm>
+#include <utility>
+
+#include "cache_node/disk/disk_tier.h"
+#include "cache_node/hbm_tier.h"
+#include "cache_node/node_shard.h"
+
+namespace cistern {
+namespace {
+
+constexpr uint64_t kLooksOfADrop = 4;    // A part that goes costs as much as so many that are not there.
+constexpr uint32_t kBehindPerTurn = 16;  // Frames that had to wait for a drop, handled in one turn.
+
+// Whose answer depends on what is stored, or changes it. What belongs to an offer or a plan from before the
+// drop goes on.
+bool GoesBehindDrops(FrameType type) {
+  return type == FrameType::kLookup || type == FrameType::kPlan || type == FrameType::kOffer ||
+         type == FrameType::kNote || type == FrameType::kAgree || type == FrameType::kDrop;
+}
+
+}  // namespace
+
+// A peer's frames have their order: what it sends behind a drop sees all of it, and stores what stays. True:
+// the frame waits, or has been refused.
+bool NodeShard::WaitsForDrop(PeerId peer, Peer& state, const InFrame& frame) {
+  if ((!state.drops && state.behind_drop == 0) || !GoesBehindDrops(frame.header.type)) return false;
+  if (behind_drops_.size() >= kBehindDropsMax) {
+    ReplyError(peer, frame.header.request_id,
+               absl::ResourceExhaustedError("kBehindDropsMax requests wait for the end of drops; try again"));
+    return true;
+  }
+  ++state.behind_drop;
+  behind_drops_.push_back(
+      {.peer = peer, .header = frame.header, .body = Bytes(frame.body.begin(), frame.body.end())});
+  return true;
+}
+
+void NodeShard::Drop(PeerId peer, const Peer& state, const InFrame& frame) {
+  DropRequest request;
+  if (const absl::Status decoded = request.Decode(frame.body); !decoded.ok()) {
+    ++counters_.bad_frames;
+    return ReplyError(peer, frame.header.request_id, decoded);
+  }
+  // Who may write may take away what it can name; everything is for who runs the cluster.
+  if (!Allowed(peer, state, frame.header, request.all ? kRightAdmin : kRightWrite)) return;
+  if (request.all) {
+    RamTier::Dropped dropped = ram_.DropAll();
+    if (hbm_ != nullptr) dropped.parts += hbm_->DropAll();
+    if (disk_ != nullptr) dropped.parts += disk_->DropAll();
+    return Reply(peer, FrameType::kDropReply, frame.header.request_id,
+                 DropReply{.dropped_parts = dropped.parts, .kept_parts = dropped.kept});
+  }
+  if (drops_.size() >= kDropsMax) {
+    return ReplyError(peer, frame.header.request_id,
+                      absl::ResourceExhaustedError("kDropsMax drops are under way; try again"));
+  }
+  drops_.push_back(
+      {.peer = peer, .request_id = frame.header.request_id, .blocks = std::move(request.blocks)});
+  peers_.at(peer).drops = true;
+  PollDrops();
+}
+
+// In all tiers at once: what moves between them looks for a part where it comes from before it lets others
+// find it.
+void NodeShard::DropPart(const BlockHash& block, PartCoord coord, DropReply& reply) {
+  const RamTier::Dropped here = ram_.DropPart(block, coord);
+  uint64_t parts = here.parts;
+  if (hbm_ != nullptr) parts += hbm_->tier().DropPart(block, coord).parts;
+  if (disk_ != nullptr) parts += disk_->log().DropPart(block, coord) ? 1 : 0;
+  reply.dropped_parts += parts;
+  reply.kept_parts += here.kept;
+  drop_looks_ -= std::min(drop_looks_, kLooksOfADrop * parts);
+}
+
+// Goes on with a drop: asks for each coordinate that RAM or disk has seen. True: it has ended.
+bool NodeShard::DropOn(DropJob& job) {
+  for (; job.block < job.blocks.size(); ++job.block, job.from = 0) {
+    const BlockHash& block = job.blocks[job.block];
+    for (uint64_t coord = 0; coord != CoordsSeen::kNone;) {
+      if (drop_looks_ == 0) return false;
+      --drop_looks_;
+      coord = ram_.coords_seen().Next(job.from);
+      if (disk_ != nullptr) coord = std::min(coord, disk_->log().coords_seen().Next(job.from));
+      if (coord == CoordsSeen::kNone) continue;
+      job.from = coord + 1;
+      DropPart(block, PartCoord::Unpack(static_cast<uint32_t>(coord)), job.reply);
+    }
+    if (disk_ != nullptr) disk_->log().EndDrop(block);
+  }
+  return true;
+}
+
+void NodeShard::PollDrops() {
+  while (!drops_.empty() && DropOn(drops_.front())) {
+    const DropJob done = std::move(drops_.front());
+    drops_.pop_front();
+    peers_.at(done.peer).drops = false;
+    Reply(done.peer, FrameType::kDropReply, done.request_id, done.reply);
+  }
+}
+
+// What waited behind drops that have ended.
+void NodeShard::HandleBehindDrops() {
+  uint32_t handled = 0;
+  for (size_t i = 0; i < behind_drops_.size() && handled < kBehindPerTurn;) {
+    if (peers_.at(behind_drops_[i].peer).drops) {
+      ++i;
+      continue;
+    }
+    ++handled;
+    const WaitingFrame waiting = std::move(behind_drops_[i]);
+    behind_drops_.erase(behind_drops_.begin() + static_cast<ptrdiff_t>(i));
+    Peer& state = peers_.at(waiting.peer);
+    --state.behind_drop;
+    Handle(waiting.peer, Peer(state), {.header = waiting.header, .body = waiting.body, .piece_crcs = {}});
+  }
+}
+
+// A drop that nobody waits for ends where it is: its peer may be back already, and store.
+void NodeShard::EndDropsOf(PeerId peer) {
+  std::erase_if(behind_drops_, [peer](const WaitingFrame& one) { return one.peer == peer; });
+  const auto at =
+      std::find_if(drops_.begin(), drops_.end(), [peer](const DropJob& one) { return one.peer == peer; });
+  if (at == drops_.end()) return;
+  if (at->from != 0 && disk_ != nullptr) disk_->log().EndDrop(at->blocks[at->block]);
+  drops_.erase(at);
+}
+
+}  // namespace cistern
