@@ -341,8 +341,9 @@ int Main(int argc, char** argv) {
   }
   if (const absl::Status enough = CheckOpenFiles(kDaemonOpenFilesMin); !enough.ok())
     return Fail(std::string(enough.message()));
-  if (const absl::Status taken = TakeSizes(sizes, options); !taken.ok())
-    return Fail(std::string(taken.message()));
+  absl::Status taken = TakeSizes(sizes, options);
+  if (taken.ok()) taken = CheckLoneFlags(options, [&app](const char* flag) { return app.count(flag) > 0; });
+  if (!taken.ok()) return Fail(std::string(taken.message()));
   const sigset_t stop_signals = BlockStopSignals();
   StartLog("cistern-node", options.log_level);
   const absl::Status status = Serve(std::move(options), stop_signals);

@@ -78,6 +78,29 @@ absl::Status ValidateNodeOptions(const NodeOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status CheckLoneFlags(const NodeOptions& options, const std::function<bool(const char* flag)>& given) {
+  const bool nvme = options.nvme_bytes != 0, hbm = options.hbm_bytes != 0, fabric = !options.fabric.empty();
+  const struct {
+    const char* flag;
+    const char* needs;
+    bool there;
+  } pairs[] = {
+      {"--on-demotion", "--nvme SIZE", nvme},
+      {"--write-through", "--nvme SIZE", nvme},
+      {"--nvme-daily-writes", "--nvme SIZE", nvme},
+      {"--crash-at", "--nvme SIZE", nvme},
+      {"--hbm-bandwidth", "--hbm SIZE", hbm},
+      {"--fabric-transports", "--fabric HOST:PORT", fabric},
+      {"--fabric-devices", "--fabric HOST:PORT", fabric},
+  };
+  for (const auto& pair : pairs) {
+    if (pair.there || !given(pair.flag)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(pair.flag, " does nothing without ", pair.needs,
+                                                   "; give that too, or leave ", pair.flag, " away"));
+  }
+  return absl::OkStatus();
+}
+
 std::string AdvertisedAddress(const std::string& bound, const std::string& advertise) {
   if (advertise.empty()) return bound;
   return absl::StrCat(advertise, bound.substr(bound.rfind(':')));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -9,6 +10,8 @@ namespace cistern {
 
 // What CLI11 cannot check by itself. InvalidArgument names the flag.
 absl::Status ValidateNodeOptions(const NodeOptions& options);
+// InvalidArgument: a flag that was given does nothing without another one.
+absl::Status CheckLoneFlags(const NodeOptions& options, const std::function<bool(const char* flag)>& given);
 
 // Where the cluster's key is looked for without --cluster-key: `cluster.key` in data_dir or up to two folders
 // above it, where `cistern up` puts it. Empty when there is none.

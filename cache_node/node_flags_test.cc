@@ -52,6 +52,28 @@ TEST(NodeFlags, F55_NamesTheFlagThatIsWrong) {
   EXPECT_THAT(message([](NodeOptions& o) { o.node_id = "a b"; }), HasSubstr("--node-id"));
 }
 
+TEST(NodeFlags, RefusesAFlagThatDoesNothingWithoutAnother) {
+  NodeOptions without;
+  for (const auto& [flag, needs] : {std::pair("--on-demotion", "--nvme SIZE"),
+                                    {"--write-through", "--nvme SIZE"},
+                                    {"--nvme-daily-writes", "--nvme SIZE"},
+                                    {"--crash-at", "--nvme SIZE"},
+                                    {"--hbm-bandwidth", "--hbm SIZE"},
+                                    {"--fabric-transports", "--fabric HOST:PORT"},
+                                    {"--fabric-devices", "--fabric HOST:PORT"}}) {
+    const auto given = [flag = std::string(flag)](const char* asked) { return flag == asked; };
+    const absl::Status refused = CheckLoneFlags(without, given);
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << flag;
+    EXPECT_THAT(std::string(refused.message()),
+                HasSubstr(std::string(flag) + " does nothing without " + needs));
+    NodeOptions with;
+    with.nvme_bytes = with.hbm_bytes = 1;
+    with.fabric = "127.0.0.1:0";
+    EXPECT_TRUE(CheckLoneFlags(with, given).ok()) << flag;
+  }
+  EXPECT_TRUE(CheckLoneFlags(without, [](const char*) { return false; }).ok());
+}
+
 TEST(NodeFlags, FindsTheClustersKeyBesideOrAboveTheDataFolder) {
   std::string pattern = (std::filesystem::temp_directory_path() / "cistern-flags-XXXXXX").string();
   const std::string root = ::mkdtemp(pattern.data());

@@ -7,6 +7,20 @@ namespace cistern {
 
 Result<std::unique_ptr<Client>> ConnectClient(const CliOptions& options,
                                               const std::function<void(ClientOptions&)>& adjust) {
+  const FabricFlags& fabric = options.fabric;
+  if (fabric.address.empty() && options.transport != "ucx") {
+    const char* lone = !fabric.transports.empty() ? "--fabric-transports"
+                       : !fabric.devices.empty()  ? "--fabric-devices"
+                       : fabric.require_rdma      ? "--require-rdma"
+                                                  : nullptr;
+    if (lone != nullptr) {
+      return Status(Code::kInvalidArgument,
+                    std::string(lone) +
+                        " does nothing without --fabric HOST:PORT or --transport ucx; give one "
+                        "of them, or leave " +
+                        lone + " away");
+    }
+  }
   ClientOptions client;
   client.router = options.router;
   client.transport = options.transport;

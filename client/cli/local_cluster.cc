@@ -106,6 +106,7 @@ absl::Status LocalCluster::TakeSettings() {
   if (!fabric.transports.empty()) settings_.fabric_transports = fabric.transports;
   if (!fabric.devices.empty()) settings_.fabric_devices = fabric.devices;
   settings_.require_rdma |= fabric.require_rdma;
+  CISTERN_RETURN_IF_ERROR(CheckLoneFlags());
   if (settings_.fabric.empty() && (settings_.transport == "ucx" || settings_.require_rdma)) {
     return absl::InvalidArgumentError(
         "--transport ucx and --require-rdma need --fabric HOST:PORT; on this host alone: --fabric "
@@ -125,6 +126,28 @@ absl::Status LocalCluster::TakeSettings() {
     nodes_.back().process = folder_.Recorded(id).value_or(ProcessId{});
   }
   old_incarnations_.assign(nodes_.size(), 0);
+  return absl::OkStatus();
+}
+
+// What was given now, and does nothing with what the cluster has.
+absl::Status LocalCluster::CheckLoneFlags() const {
+  const FabricFlags& fabric = options_.fabric;
+  const bool no_fabric = settings_.fabric.empty();
+  const struct {
+    bool lone;
+    std::string flag, needs;
+  } pairs[] = {
+      {!options_.up.nvme_mode.empty() && settings_.nvme_bytes == 0, "--" + options_.up.nvme_mode,
+       "--nvme SIZE"},
+      {!options_.up.hbm_device.empty() && settings_.hbm_bytes == 0, "--hbm-device", "--hbm SIZE"},
+      {!fabric.transports.empty() && no_fabric, "--fabric-transports", "--fabric HOST:PORT"},
+      {!fabric.devices.empty() && no_fabric, "--fabric-devices", "--fabric HOST:PORT"},
+  };
+  for (const auto& pair : pairs) {
+    if (!pair.lone) continue;
+    return absl::InvalidArgumentError(pair.flag + " does nothing without " + pair.needs +
+                                      "; give that too, or leave " + pair.flag + " away");
+  }
   return absl::OkStatus();
 }
 

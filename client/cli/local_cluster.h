@@ -34,6 +34,7 @@ class LocalCluster {
 
  private:
   absl::Status TakeSettings();
+  absl::Status CheckLoneFlags() const;
   absl::Status StartRouter();
   std::string FabricOf(uint32_t node) const;
   absl::Status StartNodes();
