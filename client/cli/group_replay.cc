@@ -6,6 +6,7 @@
 
 #include "client/cli/broken_lines.h"
 #include "client/cli/content.h"
+#include "client/cli/interrupt.h"
 #include "client/cli/output.h"
 #include "client/cli/plain_layout.h"
 #include "core/bytes.h"
@@ -44,8 +45,10 @@ absl::Status GroupReplay::Run(TraceReader& trace) {
   const auto started = SteadyClock::now();
   const BrokenLines broken(options_.file);
   TraceRequest request;
-  while ((options_.requests == 0 || totals_.requests < options_.requests) && trace.Next(request, broken))
+  while (!(totals_.interrupted = Interrupt::Asked()) &&
+         (options_.requests == 0 || totals_.requests < options_.requests) && trace.Next(request, broken)) {
     One(request);
+  }
   totals_.broken_lines = broken.count();
   broken.TellRest();
   totals_.seconds = std::chrono::duration<double>(SteadyClock::now() - started).count();

@@ -4,6 +4,7 @@
 
 #include "client/cli/commands.h"
 #include "client/cli/group_replay.h"
+#include "client/cli/interrupt.h"
 #include "client/cli/output.h"
 #include "client/cli/replay_output.h"
 #include "client/cli/store_memory.h"
@@ -73,17 +74,18 @@ int RunGroupReplay(const CliOptions& options, TraceReader& trace, Client& client
   std::vector<std::byte> load(bytes);
   GroupReplay replay(options.replay, *retention, client, layout,
                      {.load = load.data(), .store = store.data(), .bytes = bytes});
+  const Interrupt interrupt;
   const absl::Status ran = replay.Run(trace);
   const Json result = GroupJson(replay, layout, options.replay);
   const ReplayTotals& totals = replay.totals();
   if (const std::string why = NothingRead(options.replay.file, totals.requests, totals.broken_lines);
-      ran.ok() && !why.empty()) {
+      ran.ok() && !why.empty() && !totals.interrupted) {
     return Fail(options.json, why);
   }
   if (!ran.ok()) Note(std::string(ran.message()));
   PrintResult(options.json, result, GroupText(result, options.replay.verify));
   if (!ran.ok()) return kExitError;
-  return totals.wrong_parts > 0 || totals.late_calls > 0 ? kExitShort : kExitDone;
+  return ReplayExit(totals);
 }
 
 // What the retention policies would hit and cost, with the same policy code and no cluster.

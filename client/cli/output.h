@@ -9,8 +9,9 @@
 namespace cistern {
 
 inline constexpr int kExitDone = 0;
-inline constexpr int kExitShort = 1;  // Ran, and falls short of what it must show.
-inline constexpr int kExitError = 2;  // The user's or the connection's fault.
+inline constexpr int kExitShort = 1;          // Ran, and falls short of what it must show.
+inline constexpr int kExitError = 2;          // The user's or the connection's fault.
+inline constexpr int kExitInterrupted = 130;  // Ctrl-C; what was done until then is told.
 
 using Json = nlohmann::ordered_json;
 

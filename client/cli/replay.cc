@@ -6,10 +6,10 @@
 #include <cstdio>
 #include <cstring>
 #include <optional>
-#include <thread>
 
 #include "client/cli/broken_lines.h"
 #include "client/cli/content.h"
+#include "client/cli/interrupt.h"
 #include "client/cli/output.h"
 
 namespace cistern {
@@ -44,8 +44,10 @@ absl::Status Replay::Run(TraceReader& trace) {
   started_ = shown_ = SteadyClock::now();
   const BrokenLines broken(options_.file);
   TraceRequest request;
-  while ((options_.requests == 0 || totals_.requests < options_.requests) && trace.Next(request, broken)) {
+  while (!(totals_.interrupted = Interrupt::Asked()) &&
+         (options_.requests == 0 || totals_.requests < options_.requests) && trace.Next(request, broken)) {
     if (options_.speed > 0) WaitForStamp(request);
+    if (Interrupt::Asked()) continue;
     One(request);
     if (progress_) ShowProgress(false);
   }
@@ -168,7 +170,7 @@ void Replay::CountReason(PageResult result, uint64_t by) {
 void Replay::WaitForStamp(const TraceRequest& request) {
   if (totals_.requests == 0) first_stamp_ms_ = request.timestamp_ms;
   const double due_s = static_cast<double>(request.timestamp_ms - first_stamp_ms_) / 1e3 / options_.speed;
-  std::this_thread::sleep_until(
+  Interrupt::SleepUntil(
       started_ + std::chrono::duration_cast<SteadyClock::duration>(std::chrono::duration<double>(due_s)));
 }
 

@@ -45,6 +45,7 @@ struct ReplayTotals {
   uint64_t refused_parts = 0;   // Blocks that the cache had no room for: an answer, not a failure.
   uint64_t late_calls = 0;      // Came back more than 10 % past their deadline.
   uint64_t broken_lines = 0;
+  bool interrupted = false;  // Ctrl-C ended it.
   uint64_t bytes_read = 0, bytes_written = 0;
   Samples plan_us, load_us, store_us;  // One sample a call.
   double seconds = 0;

@@ -5,6 +5,7 @@
 #include "client/cli/client_target.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
+#include "client/cli/interrupt.h"
 #include "client/cli/output.h"
 #include "client/cli/replay.h"
 #include "client/cli/replay_output.h"
@@ -49,6 +50,7 @@ int RunReplay(const CliOptions& options) {
   std::vector<std::byte> load(kReplayChunkBytes);
   ClientTarget target(*client.value(), options.replay);
   Replay replay(options.replay, target, load.data(), store.data());
+  const Interrupt interrupt;
   const absl::Status ran = replay.Run(**trace);
   const Json result = ReplayJson(replay);
   if (!ran.ok()) {  // A damaged file: what was read of it has been replayed, and is told.
@@ -58,11 +60,11 @@ int RunReplay(const CliOptions& options) {
   }
   const ReplayTotals& totals = replay.totals();
   if (const std::string why = NothingRead(options.replay.file, totals.requests, totals.broken_lines);
-      !why.empty()) {
+      !why.empty() && !totals.interrupted) {
     return Fail(options.json, why);
   }
   PrintResult(options.json, result, ReplayText(result, options.replay.verify));
-  return totals.wrong_parts > 0 || totals.late_calls > 0 ? kExitShort : kExitDone;
+  return ReplayExit(totals);
 }
 
 }  // namespace cistern

@@ -17,6 +17,7 @@ Json Quantiles(Samples& samples) {
 
 Json ReplayTotalsJson(ReplayTotals& t, const std::vector<std::pair<std::string, uint64_t>>& reasons) {
   Json out;
+  out["interrupted"] = t.interrupted;
   out["requests"] = t.requests;
   out["blocks"] = t.blocks;
   out["ideal_hit_blocks"] = t.ideal_hit_blocks;
@@ -42,6 +43,11 @@ Json ReplayTotalsJson(ReplayTotals& t, const std::vector<std::pair<std::string, 
   return out;
 }
 
+int ReplayExit(const ReplayTotals& totals) {
+  if (totals.interrupted) return kExitInterrupted;
+  return totals.wrong_parts > 0 || totals.late_calls > 0 ? kExitShort : kExitDone;
+}
+
 std::string NothingRead(const std::string& file, uint64_t requests, uint64_t broken_lines) {
   if (requests > 0) return "";
   if (broken_lines == 0) return file + ": empty; give JSON lines with hash_ids, plain or .zst";
@@ -56,7 +62,7 @@ std::vector<std::vector<std::string>> ReplayTotalsRows(const Json& r, bool verif
   };
   const double ideal = r["blocks"] == 0 ? 0 : r["ideal_hit_blocks"].get<double>() / r["blocks"].get<double>();
   std::vector<std::vector<std::string>> rows = {
-      {"requests", number("requests")},
+      {"requests", number("requests") + (r["interrupted"].get<bool>() ? ", then interrupted" : "")},
       {"blocks", number("blocks")},
       {"hit ratio", FormatNumber(r["hit_ratio"].get<double>())},
       {"ideal hit ratio", FormatNumber(ideal)},

@@ -1,5 +1,5 @@
 """What `cistern` and the programs it starts refuse or survive, with real processes: cli_refusals_test.py BIN_DIR [unittest flags]."""
-import contextlib, json, os, pathlib, re, signal, subprocess, unittest
+import contextlib, json, os, pathlib, re, signal, subprocess, time, unittest
 
 import sanitizer
 from cli_test import BIN, PATIENCE, Case, WithCluster, run
@@ -35,6 +35,40 @@ class Fsck(Case):
         self.assertEqual([p["kind"] for p in json.loads(done.stdout)["problems"]], ["node_id"])
 
 
+class Interrupted(WithCluster):
+    def test_ctrl_c_tells_what_was_replayed_until_then(self):
+        self.up("--nodes", 1, "--ram", "64M")
+        paused = self.trace([[1, 2], [1, 2, 3]])
+        paused.write_text(paused.read_text().replace('"timestamp": 1,', '"timestamp": 3600000,'))
+        long = self.folder / "long.jsonl"
+        long.write_text("".join(json.dumps(dict(timestamp=0, input_length=513, output_length=1, hash_ids=[i])) + "\n" for i in range(100_000)))
+        flags = {"plain": (paused, "--speed", "1"), "of groups": (long, "--layout", "qwen3-next", "--scale", "64")}
+        for name, words in flags.items():
+            for form in ((), ("--json",)):
+                with self.subTest(name, form=form):
+                    done = self.interrupt("replay", *words, *form)
+                    self.assertEqual((done.returncode, done.stderr), (130, ""))
+                    if form:
+                        result = json.loads(done.stdout)
+                        self.assertTrue(result["interrupted"])
+                        self.assertIn(result["requests"], [1] if name == "plain" else range(1, 100_000))
+                    else:
+                        self.assertRegex(done.stdout, r"(?m)^requests +\d+, then interrupted$")
+
+    def interrupt(self, *words):
+        """Runs the command until the nodes have been asked something, then interrupts it."""
+        asked = lambda: sum(n["hit_blocks"] + n["miss_blocks"] for n in self.ok("status")["nodes"])
+        before, until = asked(), time.monotonic() + PATIENCE
+        process = subprocess.Popen([str(BIN / "cistern"), *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, env=dict(os.environ, **self.env))
+        self.addCleanup(process.kill)
+        while asked() == before:
+            self.assertLess(time.monotonic(), until, "nothing is asked")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
 class Starts(WithCluster):
     def test_a_lost_key_is_not_replaced(self):
         self.up("--nodes", 1, "--ram", "16M")
@@ -53,6 +87,20 @@ class Starts(WithCluster):
         self.refused("up", "--dir", self.dir, "--ram", "8T", "--detach", says=["--ram"])
         self.up()
         self.assertEqual(self.ok("status")["nodes"][0]["tiers"][0]["capacity_bytes"], 16 << 20)
+
+    def test_a_node_refuses_a_flag_that_does_nothing(self):
+        for flags, needs in ((["--on-demotion"], "--nvme SIZE"), (["--write-through", "--nvme", "0"], "--nvme SIZE"),
+                             (["--hbm-bandwidth", "1G"], "--hbm SIZE"), (["--fabric-devices", "mlx5_0:1"], "--fabric HOST:PORT")):
+            done = subprocess.run([BIN / "cistern-node", "--data-dir", self.folder / "node", *flags], stdin=subprocess.DEVNULL,
+                                  capture_output=True, text=True, timeout=PATIENCE)
+            self.assertEqual((done.returncode, done.stderr.splitlines()),
+                             (2, [f"cistern-node: {flags[0]} does nothing without {needs}; give that too, or leave {flags[0]} away"]))
+        self.assertFalse((self.folder / "node").exists())
+
+    def test_up_refuses_a_flag_that_does_nothing(self):
+        for flags, needs in ((["--on-demotion"], "--nvme"), (["--write-through"], "--nvme"), (["--fabric-devices", "mlx5_0:1"], "--fabric"),
+                             (["--hbm-device", "host"], "--hbm")):
+            self.refused("up", "--dir", self.dir, "--nodes", 1, "--detach", *flags, says=[flags[0], needs])
 
     def test_with_few_descriptors_nothing_is_left_running(self):
         """Whatever fails for lack of them: there is one line, and what was started is ended."""
