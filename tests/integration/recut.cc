@@ -214,6 +214,7 @@ void Compare(Run& run, const Turn& turn, PageResult result, Bytes& page) {
   ++run.pages;
   if (result != PageResult::kOk) {
     ++run.failed_pages;
+    std::fprintf(stderr, "recut: page %u: %s\n", turn.unit, PageResultName(result));
     return;
   }
   for (const PagePart& part : parts.value()) run.moved.emplace(part.group, part.slice, part.span, part.chunk);
@@ -280,6 +281,9 @@ void EveryRank(Run& run, const Ranks& ranks, bool write) {
       connect.router = run.arguments.router;
       connect.transport = run.arguments.transport;
       connect.host_share = run.arguments.host_share;
+      // Between a plan and its last load stand comparisons, row by row: where they take seconds, under a
+      // sanitizer on a busy machine, the usual lease ends before them.
+      connect.lease_ttl = std::chrono::seconds(30);
       auto client = Client::Connect(connect);
       if (!client.ok()) Die(client.status().message());
       auto chain = client.value()->MakeChain(run.layout, run.tokens);
