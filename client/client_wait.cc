@@ -75,6 +75,15 @@ Value WaitOn(Client::Impl& impl, Submit&& submit) {
   return std::move(waiter.value);
 }
 
+// Of a lookup that Close has ended under a waiting thread: no answer, and no miss.
+template <typename Outcome>
+Status LookupStatus(const Outcome& found) {
+  if (!found.status.ok()) return ToPublic(found.status);
+  if (found.stopped_by == PartResult::kCancelled)
+    return {Code::kCancelled, "another thread closed the client"};
+  return {};
+}
+
 template <typename Report>
 Report Forked() {
   Report report;
@@ -90,7 +99,7 @@ Result<GroupPlanOutcome> Client::Impl::WaitForGroups(const Chain& chain, const C
     mutex_.AssertHeld();
     return SubmitGroups(chain, options, lease, land);
   });
-  if (!found.status.ok()) return ToPublic(found.status);
+  if (Status status = LookupStatus(found); !status.ok()) return status;
   return found;
 }
 
@@ -134,7 +143,7 @@ Result<uint32_t> Client::LookupWait(const Chain& chain, const CallOptions& optio
     impl_->mutex_.AssertHeld();
     return impl_->Submit(chain, options, LookupDone(land));
   });
-  if (!found.status.ok()) return ToPublic(found.status);
+  if (Status status = LookupStatus(found); !status.ok()) return status;
   return found.blocks;
 }
 
@@ -151,7 +160,7 @@ Result<Hit> Client::PlanWait(const Chain& chain, const CallOptions& options) {
     impl_->mutex_.AssertHeld();
     return impl_->Submit(chain, options, PlanDone(land));
   });
-  if (!found.status.ok()) return ToPublic(found.status);
+  if (Status status = LookupStatus(found); !status.ok()) return status;
   return impl_->MakeHit(chain, found);
 }
 

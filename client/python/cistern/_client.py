@@ -67,7 +67,8 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Ends what is outstanding; calls that other threads wait in end by their deadline. Buffers of allocate() stay valid as long as they are held."""
+        """Ends what is outstanding: callbacks are told, and calls that other threads wait in end with CANCELLED, as a result for each page
+        or as an Error. Buffers of allocate() stay valid as long as they are held."""
         self._native.close()
 
     @property

@@ -1,6 +1,5 @@
 #include <nanobind/stl/string.h>
 
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <string>
@@ -8,7 +7,6 @@
 #include "client/python/src/errors.h"
 #include "client/python/src/gil.h"
 #include "client/python/src/lent.h"
-#include "client/python/src/outstanding.h"
 #include "client/python/src/values.h"
 
 // Client: the calls that wait, with the GIL released, and the submitted ones, whose callbacks take it.
@@ -30,7 +28,6 @@ void EndClient(Client* client) {
 // Owners of the client: the Python object, each buffer it handed out, and whoever is inside a call.
 struct PyClient {
   std::shared_ptr<Client> client;
-  std::shared_ptr<Outstanding> outstanding = std::make_shared<Outstanding>();
   Client& get() const {
     if (client == nullptr) Raise({Code::kFailedPrecondition, "client: closed"});
     return *client;
@@ -71,15 +68,11 @@ CallOptions Options(uint32_t deadline_ms, uint16_t slice_first, uint16_t slice_c
 // A callback and what its call borrows; dies with the GIL held, on whichever thread drives the client.
 struct Pending {
   nb::object callback;
-  std::shared_ptr<Outstanding> outstanding;
-  std::atomic<CallId> call = 0;  // Known once it has begun, which may be after its end.
-  bool told = false;             // Of `outstanding`.
   Lent lent;
 };
-std::shared_ptr<Pending> MakePending(const PyClient& self, nb::object callback) {
+std::shared_ptr<Pending> MakePending(nb::object callback) {
   auto* made = new Pending;
   made->callback = std::move(callback);
-  made->outstanding = self.outstanding;
   return {made, [](Pending* pending) {
             const GilTaken taken;
             RunOrStay([&] { delete pending; });
@@ -88,7 +81,6 @@ std::shared_ptr<Pending> MakePending(const PyClient& self, nb::object callback) 
 // callback(result, None) or callback(None, error). What it raises is Python's to report, not ours to swallow.
 template <typename Make>
 void Tell(Pending& pending, const Status& status, Make&& make) {
-  pending.outstanding->Told(pending.call, pending.told);
   const GilTaken taken;
   RunOrStay([&] {
     try {
@@ -139,13 +131,18 @@ nb::object Connect(std::string router, std::string transport, std::string tenant
   return nb::cast(std::move(made));
 }
 
-// What is outstanding ends here even while buffers, or threads inside of calls, keep the client itself.
+// What is outstanding ends here, and so do the calls that other threads wait in, even while buffers keep the
+// client itself.
 void Close(PyClient& self) {
   const std::shared_ptr<Client> client = std::move(self.client);
   self.client = nullptr;
-  if (client == nullptr || client.use_count() == 1) return;
-  const GilReleased released;
-  self.outstanding->End(*client);
+  if (client == nullptr) return;
+  const Status closed = [&] {
+    const GilReleased released;
+    return client->Close();
+  }();
+  // In a forked child there is nothing to close.
+  if (!closed.ok() && closed.code() != Code::kFailedPrecondition) Raise(closed);
 }
 
 nb::object Allocate(const PyClient& self, size_t bytes) {
@@ -230,65 +227,57 @@ uint64_t RemoveWait(const PyClient& self, nb::sequence chains, uint32_t deadline
   return report.removed_parts;
 }
 
-// Remembers the call until it has been told.
-CallId Begun(const std::shared_ptr<Pending>& pending, CallId call) {
-  pending->call = call;
-  pending->outstanding->Began(call, pending->told);
-  return call;
-}
-
 // --- submitted calls. The submission itself runs without the GIL: the client's lock may be held by a thread
 // that wants it.
 CallId SubmitLookup(const PyClient& self, const Chain& chain, nb::object callback, uint32_t deadline_ms,
                     uint16_t slice_first, uint16_t slice_count) {
-  auto pending = MakePending(self, std::move(callback));
+  auto pending = MakePending(std::move(callback));
   const std::shared_ptr<Client> client = (self.get(), self.client);
   const GilReleased released;
-  return Begun(pending, client->Lookup(chain, Options(deadline_ms, slice_first, slice_count),
-                                       [pending](Status status, uint32_t blocks) {
-                                         Tell(*pending, status, [&] { return nb::cast(blocks); });
-                                       }));
+  return client->Lookup(chain, Options(deadline_ms, slice_first, slice_count),
+                        [pending](Status status, uint32_t blocks) {
+                          Tell(*pending, status, [&] { return nb::cast(blocks); });
+                        });
 }
 CallId SubmitPlan(const PyClient& self, const Chain& chain, nb::object callback, uint32_t deadline_ms,
                   uint16_t slice_first, uint16_t slice_count) {
-  auto pending = MakePending(self, std::move(callback));
+  auto pending = MakePending(std::move(callback));
   const std::shared_ptr<Client> client = (self.get(), self.client);
   const GilReleased released;
-  return Begun(pending, client->Plan(chain, Options(deadline_ms, slice_first, slice_count),
-                                     [pending](Status status, Hit hit) {
-                                       Tell(*pending, status, [&] { return nb::cast(std::move(hit)); });
-                                     }));
+  return client->Plan(chain, Options(deadline_ms, slice_first, slice_count),
+                      [pending](Status status, Hit hit) {
+                        Tell(*pending, status, [&] { return nb::cast(std::move(hit)); });
+                      });
 }
 CallId SubmitLoad(const PyClient& self, const Hit& hit, nb::handle pages, nb::object callback, uint32_t first,
                   uint32_t deadline_ms, uint16_t slice_first, uint16_t slice_count, uint16_t span_first,
                   uint16_t span_count) {
-  auto pending = MakePending(self, std::move(callback));
+  auto pending = MakePending(std::move(callback));
   const std::vector<Page> targets = TakePages(pages, true, pending->lent);
   const std::shared_ptr<Client> client = (self.get(), self.client);
   const GilReleased released;
-  return Begun(pending, client->Load(hit, first, targets,
-                                     Options(deadline_ms, slice_first, slice_count, span_first, span_count),
-                                     TellReport<LoadReport>(pending)));
+  return client->Load(hit, first, targets,
+                      Options(deadline_ms, slice_first, slice_count, span_first, span_count),
+                      TellReport<LoadReport>(pending));
 }
 CallId SubmitFetch(const PyClient& self, const Chain& chain, nb::handle pages, nb::object callback,
                    uint32_t deadline_ms, uint16_t slice_first, uint16_t slice_count, uint16_t span_first,
                    uint16_t span_count) {
-  auto pending = MakePending(self, std::move(callback));
+  auto pending = MakePending(std::move(callback));
   const std::vector<Page> targets = TakePages(pages, true, pending->lent);
   const std::shared_ptr<Client> client = (self.get(), self.client);
   const GilReleased released;
-  return Begun(pending, client->Fetch(chain, targets,
-                                      Options(deadline_ms, slice_first, slice_count, span_first, span_count),
-                                      TellReport<LoadReport>(pending)));
+  return client->Fetch(chain, targets, Options(deadline_ms, slice_first, slice_count, span_first, span_count),
+                       TellReport<LoadReport>(pending));
 }
 CallId SubmitStore(const PyClient& self, const Chain& chain, nb::handle pages, nb::object callback,
                    uint32_t first, uint32_t deadline_ms, uint16_t slice_first, uint16_t slice_count) {
-  auto pending = MakePending(self, std::move(callback));
+  auto pending = MakePending(std::move(callback));
   const std::vector<ConstPage> sources = AsConst(TakePages(pages, false, pending->lent));
   const std::shared_ptr<Client> client = (self.get(), self.client);
   const GilReleased released;
-  return Begun(pending, client->Store(chain, first, sources, Options(deadline_ms, slice_first, slice_count),
-                                      TellReport<StoreReport>(pending)));
+  return client->Store(chain, first, sources, Options(deadline_ms, slice_first, slice_count),
+                       TellReport<StoreReport>(pending));
 }
 
 template <typename Class>
