@@ -25,7 +25,7 @@ Hit RequestCache::Find(const BlockHash& request) {
 void RequestCache::Put(const BlockHash& request, const Hit& hit) {
   MutexLock lock(&mutex_);
   if (hits_.size() >= kRequestsKnownMax) {
-    absl::erase_if(hits_, [](const auto& row) { return row.second.expired(); });
+    std::erase_if(hits_, [](const auto& row) { return row.second.expired(); });
     if (hits_.size() >= kRequestsKnownMax) return;
   }
   hits_[request] = hit.shared();

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <memory>
+#include <unordered_map>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "cistern/client.h"
 #include "core/ids.h"
 #include "core/mutex.h"
@@ -22,7 +22,7 @@ class RequestCache {
 
  private:
   Mutex mutex_;
-  absl::flat_hash_map<BlockHash, std::weak_ptr<Hit::Rep>, BlockHashHasher> hits_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_map<BlockHash, std::weak_ptr<Hit::Rep>, BlockHashHasher> hits_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace cistern

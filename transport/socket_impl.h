@@ -4,10 +4,10 @@
 
 #include <array>
 #include <memory>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "transport/socket_address.h"
 #include "transport/socket_counters.h"
 #include "transport/socket_peer.h"
@@ -145,7 +145,9 @@ class SocketTransport::Impl {
         bytes;  // A receive begins in the first ones.
   };
   const std::unique_ptr<Scratch> scratch_ = std::make_unique<Scratch>();
-  absl::flat_hash_map<PeerId, std::unique_ptr<SocketPeer>> peers_;
+  // Of the standard library, as are the other tables that live on when an allocation fails: absl's are broken
+  // by a growth that does.
+  std::unordered_map<PeerId, std::unique_ptr<SocketPeer>> peers_;
   std::vector<std::unique_ptr<SocketPeer>> graveyard_;
   size_t writers_waiting_ = 0;    // Peers with wants_write.
   size_t streams_ = 0;            // Peers with in_stream.

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_set>
 
-#include "absl/container/flat_hash_set.h"
 #include "core/clock.h"
 #include "transport/frame_reader.h"
 #include "transport/frame_writer.h"
@@ -58,7 +58,7 @@ struct SocketPeer {
   FrameReader reader;
   FrameWriter writer;
   PeerRegions regions;
-  absl::flat_hash_set<uint64_t> cancelled;  // Requests whose answer is not wanted and has not begun.
+  std::unordered_set<uint64_t> cancelled;  // Requests whose answer is not wanted and has not begun.
 };
 
 }  // namespace cistern

@@ -104,16 +104,22 @@ absl::StatusOr<SocketPeer*> SocketTransport::Impl::Adopt(UniqueFd fd, bool accep
   auto peer =
       std::make_unique<SocketPeer>(id, std::move(fd), accepted, is_unix, absl::MakeSpan(scratch_->bytes));
   peer->wants_write = !accepted;  // A connect ends with the socket becoming writable.
-  CISTERN_RETURN_IF_ERROR(
-      AddToEpoll(peer->fd.get(), kPeerTag, id, EPOLLIN | (peer->wants_write ? uint32_t{EPOLLOUT} : 0u)));
-  ++next_id_;
-  if (peer->wants_write) ++writers_waiting_;
   peer->path.why = options_.why;
   peer->path.memory = "host, copied by the kernel";
   peer->reader.ExpectFds(is_unix);
   peer->deadline = clock_.Now() + kHandshakeDeadline;
   ScheduleCheck(peer->deadline);
-  return peers_.emplace(id, std::move(peer)).first->second.get();
+  // From here on it is there, or its socket is closed: nothing else takes memory.
+  SocketPeer* const adopted = peers_.emplace(id, std::move(peer)).first->second.get();
+  if (absl::Status watched = AddToEpoll(adopted->fd.get(), kPeerTag, id,
+                                        EPOLLIN | (adopted->wants_write ? uint32_t{EPOLLOUT} : 0u));
+      !watched.ok()) {
+    peers_.erase(id);
+    return watched;
+  }
+  ++next_id_;
+  if (adopted->wants_write) ++writers_waiting_;
+  return adopted;
 }
 
 absl::StatusOr<PeerId> SocketTransport::Impl::Connect(const std::string& address,
@@ -124,8 +130,9 @@ absl::StatusOr<PeerId> SocketTransport::Impl::Connect(const std::string& address
   absl::StatusOr<UniqueFd> fd = parsed.Connect();
   absl::Status failed = fd.status();
   if (!fd.ok()) fd = UniqueFd(eventfd(0, EFD_CLOEXEC));  // A peer that is down from the start, told by Poll.
+  ConnectOptions copied = options;                       // Before there is a peer that would be nobody's.
   CISTERN_ASSIGN_OR_RETURN(SocketPeer * peer, Adopt(*std::move(fd), false, parsed.is_unix()));
-  peer->connect = options;
+  peer->connect = std::move(copied);
   if (!failed.ok()) Doom(*peer, std::move(failed));
   return peer->id;
 }

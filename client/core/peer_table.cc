@@ -20,9 +20,14 @@ void PeerTable::SetCredentials(std::string ticket, const ClusterId& cluster) {
   hello_.cluster = cluster;
 }
 
+// At or behind its place.
+std::vector<std::pair<PeerId, uint32_t>>::iterator PeerTable::FindId(PeerId id) {
+  return std::lower_bound(by_id_.begin(), by_id_.end(), std::pair{id, uint32_t{0}});
+}
+
 ClientPeer* PeerTable::ById(PeerId id) {
-  const auto it = by_id_.find(id);
-  return it == by_id_.end() ? nullptr : peers_[it->second].get();
+  const auto it = FindId(id);
+  return it == by_id_.end() || it->first != id ? nullptr : peers_[it->second].get();
 }
 
 PartResult PeerTable::Admit(ClientPeer& peer, Nanos now) {
@@ -78,12 +83,13 @@ void PeerTable::TryAddresses(ClientPeer& peer) {
     connect.hello = hello_;
     connect.allow_map = addresses[peer.attempt].allow_map;
     if (connect.allow_map && options_.window != nullptr) connect.window = &options_.window->region();
+    by_id_.reserve(by_id_.size() + 1);  // Nothing may fail between a connection and its row.
     const absl::StatusOr<PeerId> id = transport_.Connect(addresses[peer.attempt].name, connect);
     if (id.ok()) {
       peer.state = PeerState::kConnecting;
       peer.id = *id;
       peer.heard_at = peer.silent_since = clock_.Now();
-      by_id_[*id] = peer.slot;
+      by_id_.emplace(FindId(*id), *id, peer.slot);
       return;
     }
     peer.attempt_notes += addresses[peer.attempt].name + ": " + std::string(id.status().message()) + "; ";
@@ -155,7 +161,7 @@ void PeerTable::OnUp(PeerId id, const HelloAck& ack) {
 
 void PeerTable::OnDown(PeerId id, const absl::Status& why) {
   ClientPeer* peer = ById(id);
-  by_id_.erase(id);
+  if (const auto row = FindId(id); row != by_id_.end() && row->first == id) by_id_.erase(row);
   if (peer == nullptr || peer->id != id) return;
   if (peer->state == PeerState::kConnecting) {
     ticket_refused_ |= absl::IsPermissionDenied(why);

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "client/core/breaker.h"
 #include "client/core/client_counters.h"
 #include "client/core/client_types.h"
@@ -144,6 +143,7 @@ class PeerTable {
   void ReportFailed(const ClientPeer& peer);
   void CountFailure(ClientPeer& peer, Nanos now);
   void FoundDead(ClientPeer& peer, Nanos now);  // Not asked for negative_ttl; the router is told.
+  std::vector<std::pair<PeerId, uint32_t>>::iterator FindId(PeerId id);
   const char* CheckAck(const ClientPeer& peer, const HelloAck& ack) const;
 
   const ClientCoreOptions& options_;
@@ -158,7 +158,7 @@ class PeerTable {
   std::vector<std::unique_ptr<ClientPeer>> peers_;
   std::vector<uint32_t> free_;
   uint64_t serials_ = 0;
-  absl::flat_hash_map<PeerId, uint32_t> by_id_;
+  std::vector<std::pair<PeerId, uint32_t>> by_id_;  // Slots, in the order of the ids.
   std::vector<uint32_t> up_;
   std::vector<Failure> failed_;
   std::vector<GonePeer> gone_;  // kGonePeersMax at most.

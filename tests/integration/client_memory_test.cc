@@ -63,7 +63,7 @@ class ClientMemoryTest : public ClientOnNode {
     if (ended.wait_for(kPatience) != std::future_status::ready) std::abort();
     return ended.get();
   }
-  // Nothing of it is warm but the connection: a table that fails to grow is beyond mending.
+  // Nothing of it is warm but the connection.
   std::unique_ptr<Client> ConnectCold() {
     std::unique_ptr<Client> client = Connect("map");
     EXPECT_TRUE(client->LookupWait(chain_).ok());
@@ -94,12 +94,34 @@ TEST_F(ClientMemoryTest, OneFailedAllocationHangsNoThread) {
   EXPECT_EQ(FetchWait(*client).ok_pages(), 2u) << "it is no worse a client than it was";
 }
 
+// What is known of peers is whole whichever allocation of a first submission fails: it connects.
+TEST_F(ClientMemoryTest, AConnectionWithoutMemoryBreaksNoTable) {
+  Fill(*Connect("map"));
+  for (const char* transport : {"map", "socket"}) {
+    SCOPED_TRACE(transport);
+    bool all = false;
+    for (int at = 0; at < kAllocationsMax && !all; ++at) {
+      SCOPED_TRACE(at);
+      const std::unique_ptr<Client> client = Connect(transport);
+      t_allocations_left = at;
+      try {
+        Fetch(*client, [](const LoadReport&) {});
+      } catch (const std::bad_alloc&) {
+      }
+      all = std::exchange(t_allocations_left, -1) >= 0;
+      Quiet(*client);
+      ASSERT_EQ(FetchWait(*client).ok_pages(), 2u) << "it is no worse a client than it was";
+    }
+    EXPECT_TRUE(all);
+  }
+}
+
 // Either the submission throws and nothing comes of it, or its callback runs, once.
 TEST_F(ClientMemoryTest, ASubmissionWithoutMemoryTellsNobodyAndWritesNothing) {
   for (const char* transport : {"map", "socket"}) {
     std::unique_ptr<Client> client = Connect(transport);
     if (memory_.empty()) Fill(*client);
-    EXPECT_EQ(FetchWait(*client).ok_pages(), 2u);  // Connected: a table that fails to grow is beyond mending.
+    EXPECT_EQ(FetchWait(*client).ok_pages(), 2u);
     bool all = false;
     for (int at = 0; at < 1000 && !all; ++at) {
       SCOPED_TRACE(at);

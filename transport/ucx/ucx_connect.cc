@@ -77,7 +77,9 @@ absl::StatusOr<UcxPeer*> UcxTransport::NewPeer(bool accepted) {
   if (peers_.size() >= context_->options().peers_max)
     return absl::ResourceExhaustedError(absl::StrCat("at most ", context_->options().peers_max, " peers"));
   if (next_id_ == 0) return absl::ResourceExhaustedError("peer ids are used up");
-  auto peer = std::make_unique<UcxPeer>(this, next_id_++, accepted);
+  auto made = std::make_unique<UcxPeer>(this, next_id_, accepted);
+  UcxPeer* const peer = peers_.emplace(next_id_, std::move(made)).first->second.get();
+  ++next_id_;
   if (accepted) {
     peer->state = State::kAwaitHello;
     ++unauthenticated_;
@@ -88,9 +90,7 @@ absl::StatusOr<UcxPeer*> UcxTransport::NewPeer(bool accepted) {
     next_check_ = peer->deadline;
     ArmTimer();
   }
-  UcxPeer* raw = peer.get();
-  peers_.emplace(raw->id, std::move(peer));
-  return raw;
+  return peer;
 }
 
 absl::Status UcxTransport::OpenEndpoint(UcxPeer& peer, ucp_ep_params_t& params) {

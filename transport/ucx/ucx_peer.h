@@ -5,10 +5,10 @@
 #include <array>
 #include <deque>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "transport/transport.h"
 #include "transport/ucx/ucx_context.h"
 #include "transport/ucx/ucx_messages.h"
@@ -145,7 +145,7 @@ struct UcxPeer {
     std::vector<uint32_t> crcs;
     bool IsWhole() const { return received == header.payload_bytes; }
   } incoming;
-  absl::flat_hash_set<uint64_t> cancelled;
+  std::unordered_set<uint64_t> cancelled;
 
   std::vector<RemoteRegion> regions;  // Few; not changed while up, so pulls may point to them.
   std::vector<PullOp*> pulls;

@@ -6,10 +6,10 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "transport/ucx/bounce_pool.h"
 #include "transport/ucx/op_pool.h"
 #include "transport/ucx/ucx_context.h"
@@ -176,8 +176,9 @@ class UcxTransport final : public Fabric {
   OpPool<Inbound> inbound_pool_;
   OpPool<PullOp> pull_pool_;
 
-  absl::flat_hash_map<PeerId, std::unique_ptr<UcxPeer>> peers_;
-  absl::flat_hash_map<ucp_ep_h, UcxPeer*> by_endpoint_;
+  std::unordered_map<PeerId, std::unique_ptr<UcxPeer>>
+      peers_;  // Whole when an allocation fails, like the next.
+  std::unordered_map<ucp_ep_h, UcxPeer*> by_endpoint_;
   std::vector<std::unique_ptr<UcxPeer>> graveyard_;
   PeerId next_id_ = kFabricPeerBit | 1;
   size_t unauthenticated_ = 0;
