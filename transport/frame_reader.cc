@@ -43,6 +43,7 @@ Event FrameReader::Next(int fd) {
         if (!ReceiveLargeBody(fd, event)) return event;
         break;
       case State::kPayloadDue:
+        plan_.Clear();  // Of an owner that ran out of memory over it.
         return Event::kPayload;
       case State::kPayload:
         if (payload_left_ == 0) {

@@ -159,6 +159,7 @@ void ClientCore::Impl::StartLoad(Operation& op) {
 
 // Adds a part to the READ request of its set, or begins another where that has its share.
 void ClientCore::Impl::AddRead(Operation& op, const Transfer& transfer) {
+  MakeRoom(op.reads);  // An ask that names more than there are would be read past their end.
   Ask* ask = op.ask_count > 0 ? &op.asks[op.ask_count - 1] : nullptr;
   if (ask == nullptr || ask->state != AskState::kWaiting ||
       op.reads[ask->first_transfer].set != transfer.set || ask->transfers == kPartsPerAskMax ||
@@ -249,11 +250,11 @@ bool ClientCore::Impl::StartPull(Operation& op, uint32_t index) {
     return false;
   }
   request->pull = true;
+  ++op.transfers_open;  // From here on its end counts it off, whatever ends it.
   request->sent = true;
   request->sent_at = ticked_;
   pull_target_.clear();
   AppendSlice(op.PageSegments(transfer.page), op.PartAt(transfer.coord), part.length, pull_target_);
-  ++op.transfers_open;
   PullRequest pull;
   pull.pull_id = request->id;
   pull.region = part.region;

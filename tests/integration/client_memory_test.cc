@@ -4,6 +4,7 @@
 #include <future>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "client/client_impl.h"
 #include "tests/integration/client_on_node.h"
 #include "tests/integration/failing_new.h"
@@ -174,6 +175,24 @@ TEST_F(ClientMemoryTest, AStoreWithoutMemoryLosesNoChunk) {
         << "it is no worse a client than it was";
   }
   EXPECT_TRUE(attempt.past_all);
+}
+
+// Whether it pulls parts or asks for them: what has begun is counted before anything may fail.
+TEST_F(ClientMemoryTest, AFetchWithoutMemoryLeavesNothingOpen) {
+  Fill(*Connect("map"));
+  for (const char* transport : {"map", "socket"}) {
+    Attempt attempt;
+    for (int at = 0; at < kAllocationsMax && !attempt.past_all; ++at) {
+      SCOPED_TRACE(absl::StrCat(transport, " ", at));
+      std::unique_ptr<Client> client = Connect(transport);
+      EXPECT_TRUE(client->LookupWait(chain_).ok());
+      attempt = WithoutMemoryAt(at, [&] { (void)FetchWait(*client); });
+      auto quiet = std::async(std::launch::async, [&] { Quiet(*client); });
+      if (quiet.wait_for(kPatience) != std::future_status::ready) std::abort();
+      EXPECT_EQ(FetchWait(*client).ok_pages(), 2u) << "it is no worse a client than it was";
+    }
+    EXPECT_TRUE(attempt.past_all);
+  }
 }
 
 // As other submissions: either it throws and nothing comes of it, or its callback runs, once.
