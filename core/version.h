@@ -2,7 +2,7 @@
 
 namespace cistern {
 
-// What every program says with --version; CMakeLists.txt and the Python package have the same.
-inline constexpr char kVersion[] = "0.1.0";
+// What every program says with --version: the project's in CMakeLists.txt, where alone it stands.
+extern const char kVersion[];
 
 }  // namespace cistern

@@ -9,11 +9,13 @@
 
 Errors are cistern.Error with a code; a miss is a value. cistern.aio has the same as coroutines.
 """
+from importlib.metadata import version as _version
+
 from ._cistern import Buffer, Chain, Hit, Layout, PageMap, PageSet, Report
 from ._client import Client, Extra, ExtraKind, results
 from ._errors import Code, DeadlineExceeded, Error, InvalidArgument, PageResult, Unavailable
 
-__version__ = "0.1.0"
+__version__ = _version("cistern")  # The project's in CMakeLists.txt.
 __all__ = [
     "Buffer", "Chain", "Client", "Code", "DeadlineExceeded", "Error", "Extra", "ExtraKind", "Hit", "InvalidArgument",
     "Layout", "PageMap", "PageResult", "PageSet", "Report", "Unavailable", "results",
