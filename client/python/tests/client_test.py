@@ -29,10 +29,6 @@ def empty(blocks):
 
 
 class Values(unittest.TestCase):
-    def test_the_version_is_the_projects(self):
-        text = (pathlib.Path(__file__).resolve().parents[3] / "CMakeLists.txt").read_text()
-        self.assertEqual(cistern.__version__, re.search(r"^project\(cistern VERSION (\S+)", text, re.MULTILINE)[1])
-
     def test_errors_have_codes_and_name_the_field(self):
         with self.assertRaises(cistern.InvalidArgument) as caught:
             layout(compute_digest=b"short")

@@ -21,6 +21,9 @@ def main():
     environment.install(python, file)
     # Clean: the package must import without numpy, which only one test wants.
     environment.call(python, "-c", "import cistern, cistern.aio, sys; assert 'numpy' not in sys.modules")
+    version = environment.call(python, "-c", "import cistern; print(cistern.__version__)").strip()
+    if f"project(cistern VERSION {version} " not in (source / "CMakeLists.txt").read_text():
+        raise SystemExit(f"the package says version {version}, CMakeLists.txt another one")
     subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "numpy"], check=False)
     codes = [subprocess.run([str(python), "-B", str(source / "client/python/tests" / script), str(build / "bin"), str(build / "tests")]).returncode
              for script in SCRIPTS]
