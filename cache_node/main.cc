@@ -187,7 +187,7 @@ absl::Status Serve(NodeOptions options, const sigset_t& stop_signals) {
                           DiskMemoryBytes(options) + (options.hbm_device == "host" ? options.hbm_bytes : 0);
   if (const uint64_t available = AvailableMemoryBytes(); available < needed) {
     return absl::ResourceExhaustedError(absl::StrCat("--ram needs ", needed >> 20, " MiB, this machine has ",
-                                                     available >> 20, " MiB available"));
+                                                     available >> 20, " MiB available; give less"));
   }
   BootClock disk_clock;
   CISTERN_ASSIGN_OR_RETURN(const std::shared_ptr<FabricDomain> fabric, OpenNodeFabric(options));

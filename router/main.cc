@@ -41,21 +41,26 @@ constexpr int kExitUserError = 2;
 absl::StatusOr<std::optional<ClusterId>> ParseClusterId(const std::string& text) {
   if (text.empty()) return std::optional<ClusterId>();
   const std::optional<ClusterId> id = IdFromHex<ClusterId>(text);
-  if (!id.has_value()) return absl::InvalidArgumentError("--cluster-id: not 32 hex digits");
+  if (!id.has_value())
+    return absl::InvalidArgumentError(
+        absl::StrCat("--cluster-id \"", text,
+                     "\" is not 32 hex digits; without it the folder's is taken, or a new one made"));
   return id;
 }
 
 // Takes the folder's lock for the life of the process: the descriptor is never closed.
 absl::Status LockFolder(const std::string& dir) {
   if (::mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST) {
-    return absl::InvalidArgumentError(absl::StrCat("--data-dir ", dir, ": ", std::strerror(errno)));
+    return absl::InvalidArgumentError(absl::StrCat("--data-dir ", dir, ": ", std::strerror(errno),
+                                                   "; give a folder that can be made and written"));
   }
   const std::string path = dir + "/lock";
   const int fd = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
   if (fd < 0) return absl::InvalidArgumentError(absl::StrCat(path, ": ", std::strerror(errno)));
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     ::close(fd);
-    return absl::FailedPreconditionError(absl::StrCat("--data-dir ", dir, ": another router holds it"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("--data-dir ", dir, ": another router holds it; stop that one, or give another folder"));
   }
   return absl::OkStatus();
 }
@@ -160,7 +165,7 @@ int Main(int argc, char** argv) {
     return kExitUserError;
   }
   if (!IsNodeId(options.router_id)) {
-    std::fprintf(stderr, "cistern-router: --router-id: letters, digits, '.', '_' and '-' only\n");
+    std::fprintf(stderr, "cistern-router: --router-id: letters, digits, '.', '_' and '-' only, not first\n");
     return kExitUserError;
   }
   const sigset_t stop_signals = BlockStopSignals();

@@ -97,6 +97,17 @@ class Starts(WithCluster):
                              (2, [f"cistern-node: {flags[0]} does nothing without {needs}; give that too, or leave {flags[0]} away"]))
         self.assertFalse((self.folder / "node").exists())
 
+    def test_a_router_names_the_next_step(self):
+        key = self.folder / "key"
+        key.write_text("7a" * 32 + "\n")
+        key.chmod(0o600)
+        for flags, says in ((["--data-dir", "/proc/none/router"], "give a folder that can be made and written"),
+                            (["--data-dir", self.folder / "r", "--cluster-id", "7"], "without it the folder's is taken, or a new one made")):
+            done = subprocess.run([BIN / "cistern-router", "--cluster-key", key, "--listen", "127.0.0.1:0", *flags], stdin=subprocess.DEVNULL,
+                                  capture_output=True, text=True, timeout=PATIENCE)
+            self.assertEqual(done.returncode, 2, done)
+            self.assertIn(says, done.stderr)
+
     def test_up_refuses_a_flag_that_does_nothing(self):
         for flags, needs in ((["--on-demotion"], "--nvme"), (["--write-through"], "--nvme"), (["--fabric-devices", "mlx5_0:1"], "--fabric"),
                              (["--hbm-device", "host"], "--hbm")):
