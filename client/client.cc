@@ -1,5 +1,6 @@
 #include "cistern/client.h"
 
+#include <new>
 #include <utility>
 
 #include "client/client_impl.h"
@@ -159,12 +160,25 @@ void Client::Impl::ReleaseHit(Hit::Rep& rep) {
   MutexLock lock(&mutex_);
   *rep.over = true;
   if (std::exchange(rep.released, true)) return;
-  GroupPlanOutcome plans;
-  plans.history = rep.more_plans;
-  plans.history.push_back(rep.plan);
-  plans.tail = rep.tail_plan;
-  plans.asked = rep.asked;
-  ReleaseGroups(*core_, plans, rep.first_block(), rep.request, rep.ranks);
+  try {
+    GroupPlanOutcome plans;
+    plans.history = rep.more_plans;
+    plans.history.push_back(rep.plan);
+    plans.tail = rep.tail_plan;
+    plans.asked = rep.asked;
+    ReleaseGroups(*core_, plans, rep.first_block(), rep.request, rep.ranks);
+  } catch (const std::bad_alloc&) {  // A destructor calls this: nothing may come out of it.
+    const auto forget = [this](PlanHandle plan) {
+      mutex_.AssertHeld();
+      try {
+        core_->Forget(plan);
+      } catch (const std::bad_alloc&) {  // Of others' releases: leases end by themselves.
+      }
+    };
+    for (const PlanHandle plan : rep.more_plans) forget(plan);
+    forget(rep.plan);
+    forget(rep.tail_plan);
+  }
 }
 
 // Each submission below has two forms of the same: `sink` takes the core's outcome under the lock.

@@ -47,6 +47,7 @@ std::map<std::string, uint64_t> SocketTransport::counters() const { return impl_
 size_t SocketTransport::peer_count() const { return impl_->peer_count(); }
 
 absl::Status SocketTransport::Impl::Open() {
+  cookies_.reserve(kSendQueueFramesMax);  // What is written and not counted would be written once more.
   epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
   wake_.Reset(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   timer_.Reset(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));

@@ -195,6 +195,41 @@ TEST_F(ClientMemoryTest, AFetchWithoutMemoryLeavesNothingOpen) {
   }
 }
 
+// A hit lets its leases go in a destructor; what is written to a socket is written once.
+TEST_F(ClientMemoryTest, AStoreOrALoadWithoutMemoryLeavesTheClientAsItWas) {
+  std::unique_ptr<Client> maker = Connect("map");
+  Fill(*maker);
+  const uint64_t block = pages_[0].pieces[0].bytes;
+  const std::vector<ConstPage> sources(2, ConstPage(memory_.data(), block));
+  const ConstPage tail(memory_.data() + 2 * block, memory_.size() - 2 * block);
+  uint32_t prompt = 100;
+  const auto next = [&] {
+    return maker->MakeChain(layout_, std::vector<uint32_t>(tail_tokens_, ++prompt)).value();
+  };
+  const std::function<void(Client&)> calls[] = {
+      [&](Client& client) { (void)client.StoreWait(next(), 0, sources); },
+      [&](Client& client) { (void)client.StoreTailWait(next(), tail_tokens_, tail, {}); },
+      [&](Client& client) {
+        const Result<Hit> hit = client.PlanWait(chain_);
+        if (hit.ok()) (void)client.LoadWait(hit.value(), 0, pages_);
+      }};
+  for (const char* transport : {"map", "socket"}) {
+    for (const auto& call : calls) {
+      Attempt attempt;
+      for (int at = 0; at < kAllocationsMax && !attempt.past_all; ++at) {
+        SCOPED_TRACE(absl::StrCat(transport, " call ", &call - calls, " at ", at));
+        std::unique_ptr<Client> client = Connect(transport);
+        EXPECT_TRUE(client->LookupWait(chain_).ok());
+        attempt = WithoutMemoryAt(at, [&] { call(*client); });
+        Quiet(*client);
+        ASSERT_EQ(client->StoreWait(next(), 0, sources).pages.back(), PageResult::kOk);
+        ASSERT_EQ(FetchWait(*client).ok_pages(), 2u) << "it is no worse a client than it was";
+      }
+      EXPECT_TRUE(attempt.past_all);
+    }
+  }
+}
+
 // As other submissions: either it throws and nothing comes of it, or its callback runs, once.
 TEST_F(ClientMemoryTest, WhatIsAskedOfSingleShardsTellsNobodyWithoutMemory) {
   Fill(*Connect("map"));
