@@ -51,7 +51,7 @@ bool StopAsked() {
 absl::Status Prefault(std::vector<std::unique_ptr<ShardLoop>>& loops) {
   uint64_t total = 0, done = 0, told = 0;
   for (const auto& loop : loops) total += loop->shard().ram().capacity_bytes();
-  uint64_t huge = 0;
+  std::vector<const MemoryRegion*> arenas;
   for (const auto& loop : loops) {
     const uint64_t bytes =
         loop->shard().ram().capacity_bytes();  // Trailers are touched as slots come into use.
@@ -66,8 +66,9 @@ absl::Status Prefault(std::vector<std::unique_ptr<ShardLoop>>& loops) {
         spdlog::info("arena: {} of {} MiB touched", done >> 20, total >> 20);
       }
     }
-    huge += loop->shard().arena().HugePageBytes();
+    arenas.push_back(&loop->shard().arena());
   }
+  const uint64_t huge = MemoryRegion::HugePageBytes(arenas);
   spdlog::info("arena: {} MiB ready, {} of them in huge pages{}", total >> 20, huge >> 20,
                huge != 0 ? "" : kHowToHugePages);
   return absl::OkStatus();

@@ -121,8 +121,17 @@ void* MapShared(int fd, size_t bytes, int protection) {
   return data;
 }
 
-// Sum of the "ShmemPmdMapped" lines of the mappings that begin inside [begin, end).
-uint64_t PmdMappedBytes(uintptr_t begin, uintptr_t end) {
+bool Holds(const MemoryRegion& region, uint64_t address) {
+  return address - reinterpret_cast<uintptr_t>(region.data()) < region.bytes();
+}
+
+}  // namespace
+
+// Sum of the "ShmemPmdMapped" lines of the mappings that begin inside one of them.
+uint64_t MemoryRegion::HugePageBytes(absl::Span<const MemoryRegion* const> regions) {
+  uint64_t end = 0;
+  for (const MemoryRegion* region : regions)
+    end = std::max<uint64_t>(end, reinterpret_cast<uintptr_t>(region->data_) + region->bytes_);
   std::ifstream in("/proc/self/smaps");
   std::string line;
   bool inside = false;
@@ -133,7 +142,8 @@ uint64_t PmdMappedBytes(uintptr_t begin, uintptr_t end) {
     uint64_t from = 0, of_mapping = 0;
     if (dash != std::string::npos && absl::SimpleHexAtoi(line.substr(0, dash), &from)) {
       if (from >= end) break;  // In order of address, and each costs the kernel a walk of its page tables.
-      inside = from >= begin;
+      inside = std::any_of(regions.begin(), regions.end(),
+                           [from](const MemoryRegion* region) { return Holds(*region, from); });
     } else if (inside && absl::StartsWith(line, kLabel) &&
                absl::SimpleAtoi(absl::StripSuffix(line.substr(kLabel.size()), " kB"), &of_mapping)) {
       kib += of_mapping;
@@ -141,8 +151,6 @@ uint64_t PmdMappedBytes(uintptr_t begin, uintptr_t end) {
   }
   return kib << 10;
 }
-
-}  // namespace
 
 uint64_t AvailableMemoryBytes() {
   const uint64_t kib = ReadNumber("/proc/meminfo", "MemAvailable:", kUnlimited >> 10);
@@ -255,11 +263,6 @@ void MemoryRegion::PreferHugePages(size_t from, size_t bytes) {
   const size_t begin = (from + kHugePageBytes - 1) & ~(kHugePageBytes - 1);
   const size_t end = (from + bytes) & ~(kHugePageBytes - 1);
   if (begin < end) ::madvise(data_ + begin, end - begin, MADV_HUGEPAGE);  // A wish: no error to tell.
-}
-
-uint64_t MemoryRegion::HugePageBytes() const {
-  const auto begin = reinterpret_cast<uintptr_t>(data_);
-  return PmdMappedBytes(begin, begin + bytes_);
 }
 
 }  // namespace cistern

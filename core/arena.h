@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 
 namespace cistern {
 
@@ -39,8 +40,14 @@ class MemoryRegion {
   // that maps the region needs 1/512 of the page tables and misses its TLB less. The kernel decides; where it
   // has none to give, pages are of 4 KiB.
   void PreferHugePages(size_t from, size_t bytes);
-  // Bytes of the region that this process sees through huge pages at present. Reads /proc: not for hot paths.
-  uint64_t HugePageBytes() const;
+  // Bytes of these regions that this process sees through huge pages at present. Reads /proc, where the
+  // kernel walks the page tables of all mappings below the last one's end: once for all regions, and not for
+  // hot paths.
+  static uint64_t HugePageBytes(absl::Span<const MemoryRegion* const> regions);
+  uint64_t HugePageBytes() const {
+    const MemoryRegion* const one = this;
+    return HugePageBytes({&one, 1});
+  }
 
  private:
   MemoryRegion(std::byte* data, size_t bytes, int fd, bool writable)

@@ -153,6 +153,8 @@ TEST(MemoryRegion, HasHugePagesWhereTheKernelGivesThem) {
   owner->data()[kHuge] = std::byte{5};
   EXPECT_EQ(peer->data()[kHuge], std::byte{5});
   EXPECT_GE(peer->HugePageBytes(), kHuge);  // One access maps the whole of it.
+  const MemoryRegion* const both[] = {&*owner, &*peer};
+  EXPECT_EQ(MemoryRegion::HugePageBytes(both), owner->HugePageBytes() + peer->HugePageBytes());
 }
 
 TEST(MemoryRegion, IgnoresAWishForHugePagesOutside) {
