@@ -149,7 +149,7 @@ void ClientCore::Impl::End(Operation& op, PartResult why) {
     Advance(op);
   } catch (...) {  // Without memory: it is ended again by the next Timers.
     op.ending = false;
-    next_timer_ = 0;
+    Break(op);
     throw;
   }
   Pump();

@@ -146,6 +146,36 @@ TEST_F(ClientMemoryTest, ASubmissionWithoutMemoryTellsNobodyAndWritesNothing) {
   }
 }
 
+// Where even its end finds no memory, it ends with the first Poll that does, not with its deadline.
+TEST_F(ClientMemoryTest, ASubmissionThatCouldNotEndIsOverWithTheNextPoll) {
+  for (const char* transport : {"map", "socket"}) {
+    std::unique_ptr<Client> client = Connect(transport);
+    if (memory_.empty()) Fill(*client);
+    EXPECT_EQ(FetchWait(*client).ok_pages(), 2u);
+    bool all = false;
+    for (int at = 0; at < 1000 && !all; ++at) {
+      SCOPED_TRACE(absl::StrCat(transport, " ", at));
+      bool thrown = false;
+      t_memory_stays_out = true;
+      t_allocations_left = at;
+      try {
+        Fetch(*client, [](const LoadReport&) {});
+      } catch (const std::bad_alloc&) {
+        thrown = true;
+      }
+      all = std::exchange(t_allocations_left, -1) > 0;
+      t_memory_stays_out = false;
+      if (thrown) {
+        client->Poll();
+        MutexLock lock(&client->impl()->mutex_);
+        ASSERT_EQ(client->impl()->core_->outstanding(), 0u);
+      }
+      Quiet(*client);
+    }
+    EXPECT_TRUE(all) << "a submission takes more than 1000 allocations";
+  }
+}
+
 // From ordinary memory a store goes through a chunk of the window, and there are four.
 TEST_F(ClientMemoryTest, AStoreWithoutMemoryLosesNoChunk) {
   constexpr uint32_t kBlocks = 6;

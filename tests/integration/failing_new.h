@@ -8,11 +8,12 @@
 // The operators of a test program whose threads may be told at which allocation memory ends, once. In one
 // source file of it.
 namespace {
-thread_local int64_t t_allocations_left = -1;  // Below 0: as many as wanted.
+thread_local int64_t t_allocations_left = -1;                   // Below 0: as many as wanted.
+[[maybe_unused]] thread_local bool t_memory_stays_out = false;  // Then it does not end once, but for good.
 
 [[maybe_unused]] void* Take(size_t bytes) {
   if (t_allocations_left == 0) {
-    t_allocations_left = -1;
+    if (!t_memory_stays_out) t_allocations_left = -1;
     throw std::bad_alloc();
   }
   if (t_allocations_left > 0) --t_allocations_left;
