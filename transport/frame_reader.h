@@ -96,9 +96,9 @@ class FrameReader {
   bool TakeControl(const void* message);
   // Where a receive into scratch_ begins: as far behind a multiple of kFrameAlignBytes as the stream itself
   // is, as its bytes lie in the sender's kernel, too. TCP cuts anywhere (65,483 bytes over loopback), and Zen
-  // 3 and 4 copy at a sixteenth of their rate (`rep movsb`: 3.5 instead of 57 GB/s) to what lies 1 to 15
-  // bytes behind the source within its page: each receive until the next cut did, and the socket filled up
-  // behind.
+  // 3 and 4 copy at a seventh of their rate to what lies 1 to 15 bytes behind the source within its page
+  // (receive_bench, Zen 4: 2.9 instead of 20 GB/s): each receive until the next cut did, and the socket
+  // filled up behind.
   absl::Span<std::byte> Landing() { return scratch_.subspan(received_ % kFrameAlignBytes); }
   Event DecodeHeader();
   Event FinishBody();
