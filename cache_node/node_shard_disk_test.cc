@@ -128,12 +128,12 @@ TEST_F(NodeShardDisk, F04_DroppedIsDroppedOnDiskToo) {
   EXPECT_EQ(world->Lookup(peer, chain).hit_blocks, 0u);
 }
 
-// F09: more plans wait than there are read buffers; each gets its own bytes.
-TEST_F(NodeShardDisk, F09_ManyPlansShareFewReadBuffers) {
+// F09: more plans wait than reads may be under way; each gets its own bytes.
+TEST_F(NodeShardDisk, F09_MorePlansThanReadsAtOnce) {
   StartWithDisk(32 * kMiB);
   std::vector<ChainRequest> chains;
-  for (int i = 0; i < 16; ++i) {
-    chains.push_back(world->Chain(world->Blocks(4), kPart));
+  for (uint32_t i = 0; i < 2 * kReadsMax; ++i) {
+    chains.push_back(world->Chain(world->Blocks(1), kPart));
     world->Store(peer, chains.back());
     Settle();
   }
@@ -151,13 +151,10 @@ TEST_F(NodeShardDisk, F09_ManyPlansShareFewReadBuffers) {
   for (size_t i = 0; i < chains.size(); ++i) {
     world->last_request = requests[i];
     const auto reply = world->Take<PlanReply>(FrameType::kPlanReply);
-    ASSERT_EQ(reply.hit_blocks, 4u) << i;
-    for (size_t part = 0; part < 4; ++part) {
-      const auto bytes = ShardWorld::PartBytes(chains[i].blocks[part], {}, kPart);
-      EXPECT_EQ(
-          std::memcmp(world->shard->arena().data() + reply.parts[part].offset, bytes.data(), bytes.size()),
-          0);
-    }
+    ASSERT_EQ(reply.hit_blocks, 1u) << i;
+    const auto bytes = ShardWorld::PartBytes(chains[i].blocks[0], {}, kPart);
+    EXPECT_EQ(std::memcmp(world->shard->arena().data() + reply.parts[0].offset, bytes.data(), bytes.size()),
+              0);
   }
 }
 

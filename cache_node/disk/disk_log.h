@@ -19,6 +19,7 @@
 #include "cache_node/disk/extent_table.h"
 #include "cache_node/disk/extent_writer.h"
 #include "cache_node/disk/manifest.h"
+#include "cache_node/disk/read_memory.h"
 #include "core/clock.h"
 #include "core/random.h"
 
@@ -149,7 +150,8 @@ class DiskLog {
   uint64_t metadata_bytes() const { return index_.metadata_bytes(); }
   Segment read_memory() const { return read_memory_; }
 
-  static constexpr uint64_t kReadMemoryBytes = 6 * uint64_t{kRecordBytesMax};  // DiskTier's read buffers.
+  // Of those who read: six of the longest reads.
+  static constexpr uint64_t kReadMemoryBytes = 6 * uint64_t{RoundUpTo(kRecordBytesMax, kReadUnitBytes)};
 
  private:
   DiskLog(DiskLogOptions options, Disk& disk, Manifest& manifest, Clock& clock, Random& random,

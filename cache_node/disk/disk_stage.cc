@@ -86,15 +86,18 @@ bool DiskTier::StillThere(ReadOp& op) {
 }
 
 void DiskTier::PumpReads() {
-  while (!reads_.empty() && !buffers_.empty()) {
+  while (!reads_.empty()) {
+    // The oldest waits until there is a place for it: nothing shorter goes before.
+    std::byte* buffer = read_memory_->Take(reads_.front().bytes());
+    if (buffer == nullptr) break;
     ReadOp op = std::move(reads_.front());
     reads_.pop_front();
-    if (!StillThere(op)) continue;
-    std::byte* buffer = buffers_.back();
-    buffers_.pop_back();
+    const uint32_t extent = op.extent, begin = op.begin, bytes = op.bytes();
+    if (!StillThere(op)) {
+      read_memory_->Give(buffer, bytes);
+      continue;
+    }
     ++counters_.stage_reads;
-    const uint32_t bytes = op.end - op.begin;
-    const uint32_t extent = op.extent, begin = op.begin;
     log_->Read(extent, begin, buffer, bytes, [this, buffer, op = std::move(op)](int error) mutable {
       Landed(std::move(op), buffer, error);
     });
@@ -108,7 +111,7 @@ void DiskTier::Landed(ReadOp op, std::byte* buffer, int error) {
                  DiskLog::Why::kReadError);
     EndWant(key, kNoSlot);
   }
-  buffers_.push_back(buffer);
+  read_memory_->Give(buffer, op.bytes());
 }
 
 // Copies up to so many bytes of what has landed into RAM, in turns, so that hits do not wait for it; a part
@@ -118,7 +121,7 @@ uint64_t DiskTier::LandOn(uint64_t bytes_max) {
   while (!landings_.empty() && left > 0) {
     Landing& landing = landings_.front();
     if (landing.next == landing.op.parts.size()) {
-      if (landing.buffer != nullptr) buffers_.push_back(landing.buffer);
+      if (landing.buffer != nullptr) read_memory_->Give(landing.buffer, landing.op.bytes());
       landings_.pop_front();
       PumpReads();
       continue;

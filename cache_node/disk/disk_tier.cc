@@ -22,9 +22,7 @@ absl::StatusOr<std::unique_ptr<DiskTier>> DiskTier::Open(DiskTierOptions options
       new DiskTier(std::move(options), std::move(disk), std::move(manifest), clock, seed));
   CISTERN_ASSIGN_OR_RETURN(
       tier->log_, DiskLog::Open(tier->options_.log, *tier->disk_, *tier->manifest_, clock, tier->random_));
-  const Segment memory = tier->log_->read_memory();
-  for (uint32_t i = 0; i < kReadBuffers; ++i)
-    tier->buffers_.push_back(memory.data + uint64_t{i} * kRecordBytesMax);
+  tier->read_memory_.emplace(tier->log_->read_memory());
   return tier;
 }
 

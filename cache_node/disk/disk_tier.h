@@ -16,7 +16,6 @@
 
 namespace cistern {
 
-inline constexpr uint32_t kReadBuffers = DiskLog::kReadMemoryBytes / kRecordBytesMax;  // F09: never shared.
 inline constexpr uint32_t kStageReadBytes = 1u << 20;  // Neighbours on disk are read together up to this.
 inline constexpr uint32_t kStageGroupsMax = 1024;
 inline constexpr size_t kStageWantsMax = 262144;
@@ -150,6 +149,7 @@ class DiskTier {
     uint32_t extent = 0;
     uint32_t begin = 0, end = 0;
     std::vector<WantKey> parts;
+    uint32_t bytes() const { return end - begin; }
   };
   // What a read has brought; without a buffer, what the log still had in memory. Goes into RAM part by part.
   struct Landing {
@@ -243,8 +243,8 @@ class DiskTier {
   absl::flat_hash_map<uint64_t, std::vector<WantKey>> fresh_;  // First wanted by a group that is not closed.
   absl::flat_hash_map<WantKey, WantedPart> wants_;
   std::deque<ReadOp> reads_;
-  std::vector<std::byte*> buffers_;  // Free ones.
-  std::deque<Landing> landings_;     // Oldest first; at most kReadBuffers have a buffer.
+  std::optional<ReadMemory> read_memory_;
+  std::deque<Landing> landings_;  // Oldest first; at most kReadsMax have a buffer.
   std::optional<Arriving> arriving_;
 };
 

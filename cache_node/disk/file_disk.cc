@@ -15,6 +15,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "cache_node/disk/disk_memory.h"
 #include "core/check.h"
 #include "core/status_macros.h"
@@ -24,15 +25,6 @@ namespace {
 
 constexpr char kProbeName[] = "probe";
 constexpr uint32_t kIdlePollsPerDrain = 64;
-
-struct Name {
-  char text[24];
-};
-Name NameOf(FileId file) {
-  Name name{};
-  std::snprintf(name.text, sizeof(name.text), "extent-%08x", file);
-  return name;
-}
 
 bool ParseName(const char* text, FileId& file) {
   unsigned int number = 0;
@@ -47,6 +39,8 @@ absl::Status Failed(const std::string& what, int error) {
 }
 
 }  // namespace
+
+std::string FileDisk::NameOf(FileId file) { return absl::StrFormat("extent-%08x", file); }
 
 absl::StatusOr<std::unique_ptr<FileDisk>> FileDisk::Open(const std::string& folder, FileDiskOptions options) {
   std::unique_ptr<FileDisk> disk(new FileDisk(folder));
@@ -185,7 +179,7 @@ FileDisk::Handle* FileDisk::HandleOf(FileId file, int& error) {
   auto it = handles_.find(file);
   if (it == handles_.end()) {
     if (handles_.size() >= kOpenFilesMax) CloseSome();
-    const int fd = ::openat(folder_fd_, NameOf(file).text, Flags());
+    const int fd = ::openat(folder_fd_, NameOf(file).c_str(), Flags());
     if (fd < 0) {
       error = errno;
       return nullptr;
@@ -270,7 +264,7 @@ void FileDisk::PostToThreads(const DiskRequest& request, int fd) {
     if (copy.kind == Kind::kCreate) return CreateFile(copy);
     ssize_t result = 0;
     if (copy.kind == Kind::kRemove) {
-      result = ::unlinkat(folder_fd_, NameOf(copy.file).text, 0) == 0 ? ::fsync(folder_fd_) : -1;
+      result = ::unlinkat(folder_fd_, NameOf(copy.file).c_str(), 0) == 0 ? ::fsync(folder_fd_) : -1;
     } else if (copy.kind == Kind::kSync) {
       result = ::fdatasync(fd);
     } else if (copy.kind == Kind::kRead) {
@@ -285,7 +279,7 @@ void FileDisk::PostToThreads(const DiskRequest& request, int fd) {
 }
 
 DiskDone FileDisk::CreateFile(const DiskRequest& request) const {
-  const int fd = ::openat(folder_fd_, NameOf(request.file).text, Flags() | O_CREAT, 0600);
+  const int fd = ::openat(folder_fd_, NameOf(request.file).c_str(), Flags() | O_CREAT, 0600);
   if (fd < 0) return {.cookie = request.cookie, .error = errno};
   int error = ::fallocate(fd, 0, 0, request.bytes) == 0 ? 0 : errno;
   // Without fallocate the space is not promised, and a later write may fail with ENOSPC: which is survived
@@ -293,7 +287,7 @@ DiskDone FileDisk::CreateFile(const DiskRequest& request) const {
   if (error == EOPNOTSUPP) error = ::ftruncate(fd, request.bytes) == 0 ? 0 : errno;
   if (error == 0 && (::fsync(fd) != 0 || ::fsync(folder_fd_) != 0)) error = errno;
   ::close(fd);
-  if (error != 0) ::unlinkat(folder_fd_, NameOf(request.file).text, 0);
+  if (error != 0) ::unlinkat(folder_fd_, NameOf(request.file).c_str(), 0);
   return {.cookie = request.cookie, .error = error};
 }
 

@@ -30,6 +30,8 @@ class FileDisk final : public Disk {
   static absl::StatusOr<std::unique_ptr<FileDisk>> Open(const std::string& folder,
                                                         FileDiskOptions options = {});
   ~FileDisk() override;
+  // What a file is called in the folder.
+  static std::string NameOf(FileId file);
 
   absl::StatusOr<std::vector<FileId>> List() override;
   void RegisterMemory(Segment memory) override;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
+#include <optional>
 #include <random>
 #include <utility>
 
@@ -17,7 +18,6 @@
 namespace cistern {
 namespace {
 
-constexpr uint32_t kDepth = static_cast<uint32_t>(DiskLog::kReadMemoryBytes / kRecordBytesMax);
 constexpr uint64_t kSourceBytes = 64u << 20;  // Parts are taken from here in turn: more than a cache holds.
 
 class FileLogProbe final : public LogProbe {
@@ -51,10 +51,8 @@ class FileLogProbe final : public LogProbe {
     for (uint64_t at = 0; at + part_bytes_ <= source_->bytes(); at += part_bytes_) {
       crcs_.push_back(Crc32c(source_->data() + at, part_bytes_));
     }
-    for (uint32_t i = 0; i < kDepth; ++i) {
-      reads_.emplace_back();
-      reads_.back().buffer = log_->read_memory().data + uint64_t{i} * kRecordBytesMax;
-    }
+    memory_.emplace(log_->read_memory());
+    reads_.resize(memory_->RoomFor(kPageBytes + RoundUpTo(part_bytes_, kPageBytes)));
     return absl::OkStatus();
   }
 
@@ -98,22 +96,38 @@ class FileLogProbe final : public LogProbe {
       if (done != nullptr) break;
       Wait();
     }
-    done->open = done->ended = false;
     const absl::StatusOr<RecordHeader> header = DecodeRecordHeader(done->buffer);
     const bool right =
         done->error == 0 && header.ok() && header->block == done->block && header->parts.size() == 1 &&
         header->parts[0].length == part_bytes_ && target.bytes >= part_bytes_ &&
         CopyCrc32c(target.data, done->buffer + kPageBytes, part_bytes_) == header->parts[0].crc;
+    Close(*done);
     CISTERN_RETURN_IF_ERROR(Begin(*done));
     return right ? absl::OkStatus() : absl::DataLossError("a part did not come back as it was written");
   }
 
-  uint32_t depth() const override { return kDepth; }
+  void EndReads() override {
+    for (OneRead& read : reads_) {
+      if (!read.open) continue;
+      while (!read.ended) Wait();
+      Close(read);
+    }
+  }
+
+  uint32_t depth() const override { return static_cast<uint32_t>(reads_.size()); }
+  std::vector<std::string> FullFiles() const override {
+    std::vector<std::string> files;
+    for (const auto& [file, extent] : log_->table().all()) {
+      if (extent.state == ExtentState::kSealed) files.push_back(folder_ + "/nvme/" + FileDisk::NameOf(file));
+    }
+    return files;
+  }
   std::string Describe() const override { return disk_->Describe(); }
 
  private:
   struct OneRead {
     std::byte* buffer = nullptr;
+    uint32_t bytes = 0;
     BlockKey block;
     bool open = false;
     bool ended = false;
@@ -139,6 +153,11 @@ class FileLogProbe final : public LogProbe {
     return block;
   }
 
+  void Close(OneRead& read) {
+    memory_->Give(read.buffer, read.bytes);
+    read.open = read.ended = false;
+  }
+
   absl::Status Begin(OneRead& read) {
     const DiskEntry* entry = nullptr;
     for (int tries = 0; entry == nullptr && tries < 1000; ++tries) {
@@ -146,9 +165,11 @@ class FileLogProbe final : public LogProbe {
       entry = log_->Find(read.block.hash, {});
     }
     if (entry == nullptr) return absl::FailedPreconditionError("nothing was written to read");
-    read.open = true;
     const uint32_t begin = entry->record_at();
-    log_->Read(entry->extent, begin, read.buffer, entry->end() - begin, [&read](int error) {
+    read.bytes = entry->end() - begin;
+    read.buffer = memory_->Take(read.bytes);  // All are of one size: there is a place for each.
+    read.open = true;
+    log_->Read(entry->extent, begin, read.buffer, read.bytes, [&read](int error) {
       read.ended = true;
       read.error = error;
     });
@@ -164,6 +185,7 @@ class FileLogProbe final : public LogProbe {
   std::unique_ptr<DiskLog> log_;
   std::unique_ptr<DiskMemory> source_;
   std::vector<uint32_t> crcs_;
+  std::optional<ReadMemory> memory_;
   std::vector<OneRead> reads_;
   uint64_t written_ = 0;
 };

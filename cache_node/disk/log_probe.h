@@ -28,6 +28,10 @@ class LogProbe {
   // `depth()` of them under way.
   virtual absl::Status Read(Segment target) = 0;
   virtual uint32_t depth() const = 0;
+  // Waits for the reads that are under way and forgets them: what comes next is not counted ahead.
+  virtual void EndReads() = 0;
+  // Paths of files that are full of parts.
+  virtual std::vector<std::string> FullFiles() const = 0;
   // How the disk is written and read: "io_uring, O_DIRECT, ...".
   virtual std::string Describe() const = 0;
 };

@@ -2,6 +2,8 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <unistd.h>
 
@@ -51,6 +53,8 @@ class DiskReadOp final : public BenchOp {
     }
     return {.ok = true, .bytes = size_ * batch_, .items = batch_};
   }
+  // fio begins each of its slices with nothing under way, too.
+  void Prepare(double /*seconds*/) override { probe_.EndReads(); }
 
  private:
   LogProbe& probe_;
@@ -86,13 +90,17 @@ absl::StatusOr<BenchReport> BenchDisk(const CliOptions& options) {
   const bool write = bench.rw == "write";
   BenchReport report;
   BenchLimit limit;
-  if (bench.limit) {
+  const auto measure_limit = [&](std::vector<std::string> files) -> absl::Status {
+    if (!bench.limit) return absl::OkStatus();
     CISTERN_ASSIGN_OR_RETURN(limit, FioLimit({.folder = scratch.path,
+                                              .files = std::move(files),
                                               .write = write,
                                               .size = bench.size_bytes,
                                               .depth = write ? kWriteDepth : probe->depth()}));
-  }
+    return absl::OkStatus();
+  };
   if (write) {
+    CISTERN_RETURN_IF_ERROR(measure_limit({}));
     DiskWriteOp op(*probe, bench.size_bytes, bench.batch);
     report.figures = RunSlices(op, limit, bench.seconds, ProcessCpuSeconds);
     CISTERN_RETURN_IF_ERROR(probe->Settle());
@@ -103,6 +111,7 @@ absl::StatusOr<BenchReport> BenchDisk(const CliOptions& options) {
     const PrefaultedMemory memory(std::max(kBenchMemoryBytes, bench.size_bytes));
     if (memory.data() == nullptr)
       return absl::ResourceExhaustedError("this machine has too little memory left");
+    CISTERN_RETURN_IF_ERROR(measure_limit(probe->FullFiles()));
     DiskReadOp op(*probe, memory, bench.size_bytes, bench.batch);
     report.figures = RunSlices(op, limit, bench.seconds, ProcessCpuSeconds);
   }

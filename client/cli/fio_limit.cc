@@ -10,6 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "nlohmann/json.hpp"
 
 extern char** environ;  // NOLINT(readability-redundant-declaration): glibc declares it with _GNU_SOURCE only.
@@ -54,15 +57,38 @@ absl::StatusOr<std::string> OutputOf(std::vector<std::string> words) {
   return out;
 }
 
+std::string OwnFile(const FioPattern& pattern) { return pattern.folder + "/fio-limit"; }
+
+// As fio wants them: colons between files, and those of a name escaped.
+std::string Names(const FioPattern& pattern) {
+  if (pattern.files.empty()) return absl::StrReplaceAll(OwnFile(pattern), {{":", "\\:"}});
+  return absl::StrJoin(pattern.files, ":", [](std::string* out, const std::string& file) {
+    absl::StrAppend(out, absl::StrReplaceAll(file, {{":", "\\:"}}));
+  });
+}
+
 // 10^9 bytes a second of one run.
 absl::StatusOr<double> RunFio(const FioPattern& pattern, double seconds) {
   const auto ms = static_cast<uint64_t>(std::max(seconds, 0.1) * 1000);
-  const auto out =
-      OutputOf({"fio", "--name=limit", "--filename=" + pattern.folder + "/fio-limit", "--ioengine=io_uring",
-                "--direct=1", std::string("--rw=") + (pattern.write ? "write" : "randread"),
-                "--bs=" + std::to_string(pattern.size), "--iodepth=" + std::to_string(pattern.depth),
-                "--size=" + std::to_string(kFileBytes), "--time_based=1",
-                "--runtime=" + std::to_string(ms) + "ms", "--output-format=json"});
+  std::vector<std::string> words = {"fio",
+                                    "--name=limit",
+                                    "--filename=" + Names(pattern),
+                                    "--ioengine=io_uring",
+                                    "--fixedbufs=1",  // As the log has them. It gains a third at times.
+                                    "--registerfiles=1",
+                                    "--direct=1",
+                                    std::string("--rw=") + (pattern.write ? "write" : "randread"),
+                                    "--bs=" + std::to_string(pattern.size),
+                                    "--iodepth=" + std::to_string(pattern.depth),
+                                    "--time_based=1",
+                                    "--runtime=" + std::to_string(ms) + "ms",
+                                    "--output-format=json"};
+  if (pattern.files.empty()) {
+    words.push_back("--size=" + std::to_string(kFileBytes));
+  } else {
+    words.insert(words.end(), {"--readonly", "--file_service_type=random"});
+  }
+  const auto out = OutputOf(std::move(words));
   if (!out.ok()) return out.status();
   const size_t begin = out->find('{');
   const auto json =
@@ -89,7 +115,7 @@ absl::StatusOr<BenchLimit> FioLimit(const FioPattern& pattern) {
   limit.name = std::string("fio ") + (pattern.write ? "write" : "randread") + " depth " +
                std::to_string(pattern.depth);
   // Two owners: the limit and its copies.
-  limit.slice = [pattern, file = std::make_shared<FileGoes>(pattern.folder + "/fio-limit")](double seconds) {
+  limit.slice = [pattern, file = std::make_shared<FileGoes>(OwnFile(pattern))](double seconds) {
     const absl::StatusOr<double> rate = RunFio(pattern, seconds);
     return rate.ok() ? *rate : -1.0;
   };

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "client/cli/bench_run.h"
@@ -10,6 +11,8 @@ namespace cistern {
 
 struct FioPattern {
   std::string folder;  // Its file lies here, and goes with the limit.
+  // Read in place of a file of its own: what lies elsewhere on the disk may be twice as fast.
+  std::vector<std::string> files;
   bool write = false;  // Sequential writes; else random reads.
   uint64_t size = 0;   // Bytes of one request.
   uint32_t depth = 1;  // Requests under way.
