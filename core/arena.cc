@@ -23,7 +23,6 @@ namespace cistern {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
-constexpr size_t kHugePageBytes = 2u << 20;  // Of x86-64 and of arm64 with 4 KiB pages.
 constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
 
 // Linux 5.14; Debian 12's glibc headers know them, older ones may not.

@@ -10,6 +10,8 @@
 
 namespace cistern {
 
+inline constexpr size_t kHugePageBytes = 2u << 20;  // Of x86-64 and of arm64 with 4 KiB pages.
+
 // One region of host memory in a memfd that cannot shrink, grow or gain another writer once sealed. Unmaps
 // and closes at destruction. Owned by a shard (arenas) or a client (put window); moved, never shared.
 class MemoryRegion {
