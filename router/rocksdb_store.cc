@@ -2,11 +2,13 @@
 #include <cstring>
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <rocksdb/db.h>
 #include <rocksdb/write_batch.h>
 
 #include "absl/strings/str_cat.h"
+#include "core/disk_room.h"
 #include "router/state_store.h"
 
 namespace cistern {
@@ -26,7 +28,8 @@ absl::Status FromRocksdb(const rocksdb::Status& status, const std::string& dir, 
     return absl::FailedPreconditionError(
         absl::StrCat("router state in ", dir, " is open in another process"));
   }
-  if (status.IsNoSpace()) return absl::ResourceExhaustedError(text);
+  if (status.IsNoSpace())
+    return absl::ResourceExhaustedError(absl::StrCat(text, "; free space on that disk and try again"));
   return absl::UnavailableError(text);
 }
 
@@ -75,6 +78,10 @@ class RocksdbStateStore final : public StateStore {
 absl::StatusOr<std::unique_ptr<StateStore>> OpenRocksdbStateStore(const std::string& dir) {
   if (::mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST) {
     return absl::UnavailableError(absl::StrCat("router state in ", dir, ": mkdir: ", std::strerror(errno)));
+  }
+  if (::access((dir + "/CURRENT").c_str(), F_OK) != 0) {
+    if (const absl::Status room = CheckDiskRoom(dir, kNewStateBytes); !room.ok())
+      return absl::ResourceExhaustedError(absl::StrCat("router state: ", std::string(room.message())));
   }
   rocksdb::Options options;
   options.create_if_missing = true;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cache_node/disk/manifest.h"
+#include "core/disk_room.h"
 
 namespace cistern {
 namespace {
@@ -13,7 +14,8 @@ namespace {
 absl::Status FromRocksdb(const rocksdb::Status& status, const std::string& dir, const char* what) {
   if (status.ok()) return absl::OkStatus();
   const std::string text = absl::StrCat("manifest in ", dir, ": ", what, ": ", status.ToString());
-  if (status.IsNoSpace()) return absl::ResourceExhaustedError(text);
+  if (status.IsNoSpace())
+    return absl::ResourceExhaustedError(absl::StrCat(text, "; free space on that disk and try again"));
   return absl::DataLossError(text);
 }
 
@@ -71,6 +73,11 @@ class RocksdbManifest final : public ManifestStore {
 };
 
 absl::StatusOr<std::unique_ptr<ManifestStore>> TryOpen(const std::string& dir) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(dir + "/CURRENT", ignored)) {
+    if (const absl::Status room = CheckDiskRoom(dir, kNewStateBytes); !room.ok())
+      return absl::ResourceExhaustedError(absl::StrCat("manifest: ", std::string(room.message())));
+  }
   rocksdb::DB* raw = nullptr;
   const rocksdb::Status opened = rocksdb::DB::Open(ManifestOptions(), dir, &raw);
   std::unique_ptr<rocksdb::DB> db(raw);
