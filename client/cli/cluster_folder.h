@@ -13,6 +13,7 @@
 namespace cistern {
 
 inline constexpr uint32_t kClusterNodesDefault = 2;
+inline constexpr uint64_t kClusterRamDefault = uint64_t{1} << 30;  // Of each node.
 
 // What a local cluster was started with; `up` with the same folder starts what is missing in the same way.
 struct ClusterSettings {

@@ -11,10 +11,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/cli/connect.h"
 #include "client/cli/output.h"
 #include "client/control/router_link.h"
 #include "client/internal/admin.h"
+#include "core/arena.h"
 #include "core/host_port.h"
 #include "core/status_macros.h"
 #include "transport/socket_address.h"
@@ -96,6 +98,7 @@ absl::Status LocalCluster::TakeSettings() {
   if (up.nodes != 0) settings_.nodes = up.nodes;
   if (up.shards != 0) settings_.shards = up.shards;
   if (up.ram_bytes != 0) settings_.ram_bytes = up.ram_bytes;
+  if (settings_.ram_bytes == 0) settings_.ram_bytes = kClusterRamDefault;
   if (up.nvme_bytes != 0) settings_.nvme_bytes = up.nvme_bytes;
   if (up.hbm_bytes != 0) settings_.hbm_bytes = up.hbm_bytes;
   if (!up.hbm_device.empty()) settings_.hbm_device = up.hbm_device;
@@ -126,7 +129,34 @@ absl::Status LocalCluster::TakeSettings() {
     nodes_.back().process = folder_.Recorded(id).value_or(ProcessId{});
   }
   old_incarnations_.assign(nodes_.size(), 0);
-  return absl::OkStatus();
+  return CheckMemory();
+}
+
+// A node refuses what does not fit when it starts, and then touches it little by little: several that start
+// together would each find the same free memory, and take the machine's last together.
+absl::Status LocalCluster::CheckMemory() const {
+  const auto starting = static_cast<uint64_t>(
+      std::count_if(nodes_.begin(), nodes_.end(), [](const auto& node) { return !IsAlive(node.process); }));
+  if (starting < 2) return absl::OkStatus();  // The node's own answer is exact.
+  const uint64_t each = settings_.ram_bytes + (settings_.hbm_device == "host" ? settings_.hbm_bytes : 0);
+  const uint64_t available = AvailableMemoryBytes();
+  if (available / starting >= each) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      starting, " nodes of --ram ", settings_.ram_bytes >> 20, " MiB each need more than the ",
+      available >> 20, " MiB that this machine has available; give a smaller --ram or fewer --nodes"));
+}
+
+std::vector<std::string> LocalCluster::WithOldFlags() const {
+  std::vector<std::string> ids;
+  if (!kept_) return ids;
+  ClusterSettings before = *kept_;
+  before.nodes = settings_.nodes;
+  before.addresses = settings_.addresses;
+  if (before == settings_) return ids;
+  for (const ClusterMember& node : nodes_) {
+    if (!node.started) ids.push_back(node.id);
+  }
+  return ids;
 }
 
 // What was given now, and does nothing with what the cluster has.
@@ -226,7 +256,7 @@ absl::Status LocalCluster::StartNodes() {
     const bool again = settings_.shards <= 1 && !node.address.empty() && CheckPortFree(node.address).ok();
     if (again) add("--listen", node.address);
     if (settings_.shards != 0) add("--shards", std::to_string(settings_.shards));
-    if (settings_.ram_bytes != 0) add("--ram", std::to_string(settings_.ram_bytes));
+    add("--ram", std::to_string(settings_.ram_bytes));
     if (settings_.nvme_bytes != 0) add("--nvme", std::to_string(settings_.nvme_bytes));
     if (settings_.nvme_bytes != 0 && !settings_.nvme_mode.empty()) args.push_back("--" + settings_.nvme_mode);
     if (settings_.hbm_bytes != 0) add("--hbm", std::to_string(settings_.hbm_bytes));
@@ -244,9 +274,10 @@ absl::Status LocalCluster::StartNodes() {
   return absl::OkStatus();
 }
 
-bool LocalCluster::AllActive(const ClusterStatus& status) {
-  size_t active = 0;
+std::vector<std::string> LocalCluster::Missing(const ClusterStatus& status) {
+  std::vector<std::string> missing;
   for (size_t i = 0; i < nodes_.size(); ++i) {
+    bool active = false;
     for (const NodeRecord& record : status.nodes) {
       const NodeState state = record.entry.state;
       const bool up = state == NodeState::kActive || state == NodeState::kDraining;
@@ -255,23 +286,29 @@ bool LocalCluster::AllActive(const ClusterStatus& status) {
         continue;  // Its predecessor.
       if (!record.entry.shards.empty()) nodes_[i].address = record.entry.shards[0].tcp;
       settings_.addresses[nodes_[i].id] = nodes_[i].address;
-      ++active;
+      active = true;
     }
+    if (!active) missing.push_back(nodes_[i].id);
   }
-  ShowProgress(std::to_string(active) + " of " + std::to_string(nodes_.size()) + " nodes active");
-  return active == nodes_.size();
+  ShowProgress(std::to_string(nodes_.size() - missing.size()) + " of " + std::to_string(nodes_.size()) +
+               " nodes active");
+  return missing;
 }
 
 absl::Status LocalCluster::WaitUntilActive() {
+  std::vector<std::string> missing = {nodes_[0].id};
   while (true) {
     CISTERN_RETURN_IF_ERROR(CheckStarted());
     CISTERN_RETURN_IF_ERROR(StartNodes());  // Likewise.
     const absl::StatusOr<ClusterStatus> status = FetchClusterStatus(settings_.router, kStatusDeadline);
-    if (status.ok() && AllActive(*status)) return absl::OkStatus();
+    if (status.ok()) missing = Missing(*status);
+    if (missing.empty()) return absl::OkStatus();
     if (steady_clock::now() > deadline_) {
-      return absl::DeadlineExceededError("not all nodes became active within " +
-                                         std::to_string(options_.up.deadline_s) + " s; see the logs in " +
-                                         folder_.dir() + "/logs");
+      const std::string said = LastLine(folder_.Log(missing[0]), log_from_[missing[0]]);
+      return absl::DeadlineExceededError(
+          absl::StrCat(absl::StrJoin(missing, ", "), " did not become active within ", options_.up.deadline_s,
+                       " s; see ", folder_.Log(missing[0]), said.empty() ? "" : ", which ends with: ", said,
+                       "; where it only needs longer, give a larger --deadline-s"));
     }
     Pause();
   }

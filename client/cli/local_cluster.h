@@ -31,10 +31,13 @@ class LocalCluster {
   absl::Status Start();
   const ClusterMember& router() const { return router_; }
   const std::vector<ClusterMember>& nodes() const { return nodes_; }
+  // Nodes that ran already, when the flags of this call differ from theirs: they keep the old ones.
+  std::vector<std::string> WithOldFlags() const;
 
  private:
   absl::Status TakeSettings();
   absl::Status CheckLoneFlags() const;
+  absl::Status CheckMemory() const;
   absl::Status StartRouter();
   std::string FabricOf(uint32_t node) const;
   absl::Status StartNodes();
@@ -47,7 +50,8 @@ class LocalCluster {
   absl::Status CheckStarted();
   absl::Status Launch(ClusterMember& member, const std::string& name, const std::string& program,
                       std::vector<std::string> args);
-  bool AllActive(const ClusterStatus& status);
+  // The nodes that are not active yet.
+  std::vector<std::string> Missing(const ClusterStatus& status);
   void ShowProgress(const std::string& what);
 
   ClusterFolder& folder_;

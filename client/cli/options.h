@@ -21,7 +21,7 @@ inline constexpr uint32_t kReplayScaleMax = 4096;  // Of --scale.
 struct UpOptions {
   uint32_t nodes = 0;       // Cache nodes; 0: what the folder has, or 2 for a new one.
   uint32_t shards = 0;      // Shards a node; 0: the node's default.
-  uint64_t ram_bytes = 0;   // RAM tier of each node; 0: the node's default.
+  uint64_t ram_bytes = 0;   // RAM tier of each node; 0: what the folder has, or 1G for a new one.
   uint64_t nvme_bytes = 0;  // NVMe tier of each node; 0: what the folder has, or none.
   uint64_t hbm_bytes = 0;   // HBM tier of each node; 0: what the folder has, or none.
   std::string hbm_device;   // "host", or the number of a CUDA device.
@@ -79,7 +79,7 @@ struct BenchOptions {
 };
 
 struct LookupOptions {
-  std::string layout;       // Only "plain" for now.
+  std::string layout;       // "plain" (empty means it), or a layout of several groups by its name.
   std::string tokens_file;  // Numbers between blanks, commas or brackets; "-" is standard input.
   uint32_t block_tokens = 16;
   uint64_t bytes_per_block = 65536;

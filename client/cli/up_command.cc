@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "client/cli/cluster_folder.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
@@ -116,6 +117,11 @@ int RunUp(const CliOptions& given) {
   LocalCluster cluster(*folder, options);
   if (const absl::Status started = cluster.Start(); !started.ok()) return Fail(options.json, Words(started));
   PrintResult(options.json, ClusterJson(folder->dir(), cluster), ClusterText(cluster));
+  if (const std::vector<std::string> old = cluster.WithOldFlags(); !old.empty()) {
+    Note(absl::StrJoin(old, ", ") +
+         (old.size() == 1 ? " runs on with the flags it was" : " run on with the flags they were") +
+         " started with; 'cistern down', then 'cistern up' gives the new ones");
+  }
   folder->Unlock();
   if (options.up.detach) return kExitDone;
 

@@ -111,7 +111,51 @@ class Starts(WithCluster):
     def test_up_refuses_a_flag_that_does_nothing(self):
         for flags, needs in ((["--on-demotion"], "--nvme"), (["--write-through"], "--nvme"), (["--fabric-devices", "mlx5_0:1"], "--fabric"),
                              (["--hbm-device", "host"], "--hbm")):
-            self.refused("up", "--dir", self.dir, "--nodes", 1, "--detach", *flags, says=[flags[0], needs])
+            self.refused("up", "--dir", self.dir, "--router", self.router, "--nodes", 1, "--detach", *flags, says=[flags[0], needs])
+
+    def test_a_full_disk_is_named_before_a_router_or_node_makes_its_state(self):
+        key, full = self.folder / "key", self.folder / "full"
+        key.write_text("7a" * 32 + "\n")
+        key.chmod(0o600)
+        full.mkdir()
+        started = 0
+        for pages in range(2, 8):  # One of them is just where RocksDB would end the process.
+            for program, flags in (("cistern-router", []), ("cistern-node", ["--ram", "4M", "--nvme", "192M"])):
+                words = [BIN / program, "--data-dir", full / "data", "--cluster-key", key, "--listen", "127.0.0.1:0", *flags]
+                mount = f'mount -t tmpfs -o size={4 * pages}k full "$1" || exit 77; shift; exec "$@"'
+                done = subprocess.run(["unshare", "--mount", "sh", "-c", mount, "sh", full, *words], stdin=subprocess.DEVNULL,
+                                      capture_output=True, text=True, timeout=PATIENCE)
+                if done.returncode in (1, 77):
+                    self.skipTest(f"a small disk: {done.stderr.strip()}")
+                self.assertEqual(done.returncode, 2, done)
+                started += "KiB free" in done.stderr
+                self.assertRegex(done.stderr.splitlines()[-1], "free space there|No space left on device")
+        self.assertGreater(started, 2)
+
+    def test_ram_of_all_nodes_together_has_to_fit(self):
+        """Each alone would, until all of them had touched it."""
+        free = int(re.search(r"MemAvailable: +(\d+)", pathlib.Path("/proc/meminfo").read_text())[1]) << 10
+        self.refused("up", "--dir", self.dir, "--router", self.router, "--nodes", 64, "--ram", free // 32, "--detach",
+                     says=["64 nodes", "--ram", "available", "fewer --nodes"])
+
+    def test_up_says_which_nodes_keep_the_flags_they_have(self):
+        self.up("--nodes", 1, "--ram", "16M")
+        says = lambda *flags: run("up", "--dir", self.dir, "--detach", *flags).stderr
+        self.assertEqual(says(), "")
+        self.assertEqual(says("--ram", "16M"), "")
+        self.assertIn("node-1 runs on with the flags it was started with; 'cistern down', then 'cistern up'", says("--ram", "32M"))
+
+    def test_up_names_the_node_that_it_waits_for(self):
+        node = self.up("--nodes", 2, "--ram", "16M")["nodes"][1]["pid"]
+        os.kill(node, signal.SIGSTOP)
+        self.addCleanup(os.kill, node, signal.SIGCONT)
+        until = time.monotonic() + PATIENCE
+        while [n["state"] for n in self.ok("status")["nodes"]] != ["active", "gone"]:
+            self.assertLess(time.monotonic(), until, "the stopped node stays in the map")
+        log = str(self.dir / "logs" / "node-2.log")
+        said = self.refused("up", "--dir", self.dir, "--detach", "--deadline-s", 1, says=["node-2 did not become active", log, "--deadline-s"])
+        self.assertNotIn("node-1", said)
+        os.kill(node, signal.SIGCONT)
 
     def test_with_few_descriptors_nothing_is_left_running(self):
         """Whatever fails for lack of them: there is one line, and what was started is ended."""
