@@ -4,8 +4,8 @@ it, as a control, what the same hits wait on a node without a disk while a write
 is what three busy processes cost on this machine. Where fio is installed, a second control: the same, while fio writes
 as many bytes to the disk. That adds the machine's own work for it, none of which the node does. With `staged`, what
 they wait while another reader's parts come back from the disk, each time. With `engine`, what the hits of one engine
-wait that asks 4,096 times a second and stores 2 GiB a second itself, so that two CPUs are not asked for three; and the
-same on a node without a disk.
+wait that asks 4,096 times a second and stores 2 GiB a second itself, so that two CPUs are not asked for three; the same on
+a node without a disk; and there while fio writes as many bytes.
 
 Usage: busy_disk_bench.py BIN [SECONDS] [staged|engine]. Not a test: figures of a machine that does nothing else.
 """
@@ -138,8 +138,8 @@ def measure_staged(binary, seconds):
             run("down", "--dir", folder)
 
 
-def measure_engine(binary, seconds, disk):
-    """What a client's hits wait alone, and while it stores: three rounds of both."""
+def measure_engine(binary, seconds, disk, fio_rate=None):
+    """What a client's hits wait alone, and while it stores, and fio writes if so: three rounds of both."""
     with tempfile.TemporaryDirectory(prefix="cistern-busy-") as folder:
         base = [str(binary), "--json", "--router", f"127.0.0.1:{free_port()}"]
 
@@ -161,7 +161,13 @@ def measure_engine(binary, seconds, disk):
             for _ in range(3):
                 idle.append(read()["us"]["p99"])
                 (before, staged), began, on_disk = stored(), time.monotonic(), written_to_disk()
-                figures = read("--stores", "2G")
+                fio = start_fio(folder, fio_rate) if fio_rate else None
+                try:
+                    figures = read("--stores", "2G")
+                finally:
+                    if fio is not None:
+                        fio.terminate()
+                        fio.wait()
                 (after, staged_after), took = stored(), time.monotonic() - began
                 if figures["failed_ops"] or staged_after > staged:
                     raise SystemExit("reads failed or came from the disk: they were no RAM hits")
@@ -180,7 +186,11 @@ def main():
         print(json.dumps(measure_staged(binary, seconds)))
         return
     if "engine" in sys.argv[3:]:
-        print(json.dumps({"disk": measure_engine(binary, seconds, True), "control": measure_engine(binary, seconds, False)}))
+        out = {"disk": measure_engine(binary, seconds, True), "control": measure_engine(binary, seconds, False)}
+        if shutil.which("fio"):
+            rate = sorted(on_disk for _, on_disk in out["disk"]["put_and_disk_bytes_a_second"])[1]
+            out["control_with_fio"] = measure_engine(binary, seconds, False, fio_rate=rate)
+        print(json.dumps(out))
         return
     disk = measure(binary, seconds, disk=True)
     control = measure(binary, seconds, disk=False, rate=disk["put_bytes_a_second"])
