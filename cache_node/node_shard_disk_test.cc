@@ -158,6 +158,23 @@ TEST_F(NodeShardDisk, F09_MorePlansThanReadsAtOnce) {
   }
 }
 
+// More than may be wanted at once: the rest is a miss, and says so; nothing waits for it.
+TEST_F(NodeShardDisk, WhatIsTooManyToStageIsAMiss) {
+  const auto chain = world->Chain(world->Blocks(8), kPart);
+  world->Store(peer, chain);
+  Settle();
+  disk_options.stage_wants_max = 5;
+  StartWithDisk();
+  for (const uint32_t hit_blocks : {5u, 8u}) {
+    ChainRequest plan = chain;
+    plan.plan_id = ++plan_id;
+    world->Ask(peer, FrameType::kPlan, plan);
+    for (int i = 0; i < 200; ++i) Turn();
+    EXPECT_EQ(world->Take<PlanReply>(FrameType::kPlanReply).hit_blocks, hit_blocks);
+    EXPECT_EQ(Counter("nvme_stage_failed_parts_total"), 3u);
+  }
+}
+
 // F58's like for a reader that goes away while its plan waits: nothing stays leased.
 TEST_F(NodeShardDisk, APeerThatLeavesWhileItsPlanWaitsHoldsNothing) {
   const auto chain = world->Chain(world->Blocks(8), kPart);

@@ -11,8 +11,11 @@ namespace cistern {
 void DiskTier::Want(uint64_t group, const BlockKey& block, PartCoord coord, const LayoutId& layout,
                     uint32_t part_bytes, TenantIndex tenant) {
   const DiskEntry* place = log_->Find(block.hash, coord);
-  if (place == nullptr || wants_.size() >= kStageWantsMax) return;
   const WantKey key{block.hash, coord.Packed()};
+  if (place == nullptr || (wants_.size() >= options_.stage_wants_max && !wants_.contains(key))) {
+    ++counters_.stage_failed_parts;
+    return;
+  }
   WantedPart& want = wants_[key];
   if (want.groups.empty()) {
     want.block = block;

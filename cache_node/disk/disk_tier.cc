@@ -38,6 +38,7 @@ DiskTier::DiskTier(DiskTierOptions options, std::unique_ptr<Disk> disk, std::uni
   const int64_t unix_now = options_.unix_now ? options_.unix_now() : ::time(nullptr);
   unix_base_ = unix_now - clock.Now() / kSecond;
   book_.emplace(*manifest_, UnixNow(), random_);
+  wants_.reserve(options_.stage_wants_max);  // Touched where it is used.
 }
 
 DiskTier::~DiskTier() {
