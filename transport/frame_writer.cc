@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/crc32c.h"
+#include "core/error_of.h"
 #include "core/status_macros.h"
 #include "transport/frame_limits.h"
 
@@ -75,10 +76,10 @@ FrameWriter::Outcome FrameWriter::Write(int fd, std::vector<uint64_t>& sent) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return Outcome::kBlocked;
       if (errno == EBADMSG) {
-        error_ = absl::InvalidArgumentError("the peer's position in the ring cannot be");
+        error_ = ErrorOf(absl::StatusCode::kInvalidArgument, "the peer's position in the ring cannot be");
         return Outcome::kBroken;
       }
-      error_ = absl::UnavailableError(absl::StrCat("send: ", std::strerror(errno)));
+      error_ = ErrorOf(absl::StatusCode::kUnavailable, "send: ", std::strerror(errno));
       return Outcome::kBroken;
     }
     Consume(static_cast<size_t>(done), sent);

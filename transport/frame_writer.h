@@ -33,10 +33,12 @@ class FrameWriter {
   void AttachFds(std::vector<int> fds) { fds_ = std::move(fds); }
   // From here on frames go into `ring` (borrowed) and not to `fd`.
   void UseRing(SharedRing* ring) { ring_ = ring; }
-  // Writes what the socket or the ring takes. Adds the cookies of frames that are wholly taken to `sent`.
+  // Writes what the socket or the ring takes. Adds the cookies of frames that are wholly taken to `sent`,
+  // which has room for frames(): what is written and not counted would be written once more.
   Outcome Write(int fd, std::vector<uint64_t>& sent);
 
   bool empty() const { return first_ == chunks_.size(); }
+  size_t frames() const { return frames_; }  // Waiting.
   // Bytes written since the start; tells whether the peer takes anything.
   uint64_t written_bytes() const { return written_bytes_; }
   const absl::Status& error() const { return error_; }

@@ -16,8 +16,6 @@ namespace cistern {
 // each is due.
 struct LoopbackNetwork::Frame {
   Bytes wire;
-  FrameType type{};
-  uint64_t request_id = 0;
   uint64_t cookie = 0;
   uint64_t payload_bytes = 0;
   std::vector<ConstSegment> payload;

@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/crc32c.h"
+#include "core/make_room.h"
 #include "transport/loopback_internal.h"
 #include "transport/loopback_transport.h"
 
@@ -16,7 +17,6 @@ void Gather(const std::vector<ConstSegment>& segments, size_t from, size_t bytes
   out.clear();
   out.reserve(bytes);
   for (const ConstSegment& segment : segments) {
-    if (bytes == 0) return;
     if (from >= segment.bytes) {
       from -= segment.bytes;
       continue;
@@ -62,11 +62,6 @@ void LoopbackNetwork::Heal(const std::string& a, const std::string& b) {
   cuts_.erase({b, a});
   for (auto& [id, connection] : connections_)
     for (const int direction : {0, 1}) Requeue(*connection, direction);
-}
-
-void LoopbackNetwork::HealAll() {
-  cuts_.clear();
-  Heal({}, {});
 }
 
 // Sends what waited behind a cut on its way again, in its order.
@@ -274,8 +269,6 @@ absl::Status LoopbackNetwork::SendFrame(uint32_t id, int side, const OutFrame& o
     return absl::ResourceExhaustedError("loopback send queue full");
   }
   auto frame = std::make_shared<Frame>();
-  frame->type = out.type;
-  frame->request_id = out.request_id;
   frame->cookie = out.cookie;
   frame->payload.assign(out.payload.begin(), out.payload.end());
   for (const ConstSegment& segment : frame->payload) frame->payload_bytes += segment.bytes;
@@ -306,24 +299,30 @@ absl::Status LoopbackNetwork::SendFrame(uint32_t id, int side, const OutFrame& o
   Nanos at = clock_.Now() + Draw(faults.delay_min, faults.delay_max);
   if (random_.Chance(faults.spike)) at += Draw(0, faults.spike_max);
   at = std::max(at, way.last);
-  ++way.frames;
-  way.body_bytes += frame->wire.size();
   const uint32_t chunks = frame->payload_bytes == 0 ? 0 : kLoopbackChunks;
-  const auto push = [&](Nanos when, uint32_t i) {
-    auto event = std::make_unique<Event>();
-    event->kind = i == 0 ? Event::Kind::kFrame : Event::Kind::kChunk;
-    event->connection = id;
-    event->side = 1 - side;
-    event->frame = frame;
-    event->chunk = i == 0 ? 0 : i - 1;
-    Push(when, std::move(event));
-    way.last = when;
+  std::vector<std::unique_ptr<Event>> events;
+  const auto add = [&](Nanos when, uint32_t i) {
+    Event& event = *events.emplace_back(std::make_unique<Event>());
+    event.at = when;
+    event.kind = i == 0 ? Event::Kind::kFrame : Event::Kind::kChunk;
+    event.connection = id;
+    event.side = 1 - side;
+    event.frame = frame;
+    event.chunk = i == 0 ? 0 : i - 1;
   };
-  push(at, 0);
-  for (uint32_t i = 1; i <= chunks; ++i) push(at += Draw(0, faults.chunk_max), i);
+  add(at, 0);
+  for (uint32_t i = 1; i <= chunks; ++i) add(at += Draw(0, faults.chunk_max), i);
   if (chunks == 0 && random_.Chance(faults.twice)) {
     ++injected_["twice"];
-    push(at + Draw(0, faults.spike_max), 0);
+    add(at + Draw(0, faults.spike_max), 0);
+  }
+  MakeRoom(queue_, events.size());  // All of the frame goes, or nothing.
+  ++way.frames;
+  way.body_bytes += frame->wire.size();
+  way.last = events.back()->at;
+  for (auto& event : events) {
+    at = event->at;
+    Push(at, std::move(event));
   }
   return absl::OkStatus();
 }

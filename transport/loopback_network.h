@@ -70,7 +70,10 @@ class LoopbackNetwork {
   void PartitionOneWay(const std::string& from, const std::string& to);
   void Partition(const std::string& a, const std::string& b);
   void Heal(const std::string& a, const std::string& b);
-  void HealAll();
+  void HealAll() {
+    cuts_.clear();
+    Heal({}, {});
+  }
   bool IsCut(const std::string& from, const std::string& to) const { return cuts_.count({from, to}) != 0; }
 
   // Breaks every connection between two hosts; both sides hear of it after a delay.

@@ -62,12 +62,12 @@ LoopbackTransport::Peer* LoopbackTransport::Find(PeerId peer) {
 }
 
 absl::Status LoopbackTransport::FlushDeferred(Peer& peer) {
-  std::vector<Peer::Deferred> deferred = std::move(peer.deferred);
-  peer.deferred.clear();
-  deferred_frames_ -= deferred.size();
-  for (const Peer::Deferred& held : deferred) {
+  while (!peer.deferred.empty()) {
+    const Peer::Deferred& held = peer.deferred.front();
     OutFrame frame{held.type, held.flags, held.request_id, held.body, held.payload, held.cookie, true};
     CISTERN_RETURN_IF_ERROR(network_.SendFrame(peer.connection, peer.side, frame));
+    peer.deferred.erase(peer.deferred.begin());
+    --deferred_frames_;
   }
   return absl::OkStatus();
 }

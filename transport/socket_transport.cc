@@ -6,9 +6,12 @@
 #include <sys/timerfd.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/error_of.h"
+#include "core/make_room.h"
 #include "core/status_macros.h"
 #include "transport/socket_impl.h"
 
@@ -47,7 +50,7 @@ std::map<std::string, uint64_t> SocketTransport::counters() const { return impl_
 size_t SocketTransport::peer_count() const { return impl_->peer_count(); }
 
 absl::Status SocketTransport::Impl::Open() {
-  cookies_.reserve(kSendQueueFramesMax);  // What is written and not counted would be written once more.
+  cookies_.reserve(kSendQueueFramesMax);
   epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
   wake_.Reset(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   timer_.Reset(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
@@ -63,8 +66,8 @@ absl::Status SocketTransport::Impl::AddToEpoll(int fd, Tag tag, uint32_t id, uin
   epoll_event event{};
   event.events = events;
   event.data.u64 = uint64_t{tag} << 32 | id;
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return absl::ErrnoToStatus(errno, "epoll_ctl");
-  return absl::OkStatus();
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return absl::OkStatus();
+  return ErrorOf(absl::ErrnoToStatusCode(errno), "epoll_ctl: ", std::strerror(errno));
 }
 
 absl::StatusOr<std::string> SocketTransport::Impl::Listen(const std::string& address) {
@@ -110,6 +113,9 @@ absl::StatusOr<SocketPeer*> SocketTransport::Impl::Adopt(UniqueFd fd, bool accep
   peer->reader.ExpectFds(is_unix);
   peer->deadline = clock_.Now() + kHandshakeDeadline;
   ScheduleCheck(peer->deadline);
+  // A list of peers that each is in once, at most, has room for all of them.
+  for (std::vector<PeerId>* list : {&doomed_, &strangers_, &ring_ids_}) MakeRoom(*list, peers_.size() + 1);
+  MakeRoom(graveyard_, peers_.size() + 1);
   // From here on it is there, or its socket is closed: nothing else takes memory.
   SocketPeer* const adopted = peers_.emplace(id, std::move(peer)).first->second.get();
   if (absl::Status watched = AddToEpoll(adopted->fd.get(), kPeerTag, id,
@@ -144,6 +150,9 @@ absl::Status SocketTransport::Impl::Send(PeerId id, const OutFrame& frame) {
   if (peer == nullptr || peer->state != State::kUp || peer->doomed) {
     return absl::UnavailableError(absl::StrCat("peer ", id, " is not up"));
   }
+  // Once the frame is queued nothing may fail: what throws has sent nothing.
+  MakeRoom(sent_, peer->writer.frames() + 1);
+  MakeRoom(unflushed_);
   CISTERN_RETURN_IF_ERROR(peer->writer.Push(frame, peer->version));
   if (frame.flush) {
     if (!peer->wants_write) Flush(*peer);
@@ -234,6 +243,7 @@ void SocketTransport::Impl::Wake() {
 
 void SocketTransport::Impl::Flush(SocketPeer& peer) {
   if (peer.ring_offered) return;  // Until the client has said where frames go.
+  MakeRoom(sent_, peer.writer.frames());
   cookies_.clear();
   const FrameWriter::Outcome outcome = peer.writer.Write(peer.fd.get(), cookies_);
   if (peer.in_ring) AfterRingWrite(peer, outcome);

@@ -167,6 +167,20 @@ class TransportSuite : public ::testing::TestWithParam<TransportKind> {
     EXPECT_EQ(client_handler_.up.back(), client_);
     node_ = node_handler_.up.back();
   }
+  // As if nothing had been before: nothing is warm.
+  void ConnectAnew() {
+    pair_.reset();
+    client_handler_ = RecordingHandler();
+    node_handler_ = RecordingHandler();
+    node_handler_.arena = arena_.get();
+    pair_ = GetParam().make(client_handler_, node_handler_);
+    ConnectUp();
+  }
+  size_t NodeGot(uint64_t request_id) const {
+    size_t count = 0;
+    for (const auto& frame : node_handler_.frames) count += frame.header.request_id == request_id ? 1 : 0;
+    return count;
+  }
   static Bytes Pattern(size_t bytes, uint64_t seed) {
     Bytes out(bytes);
     for (size_t i = 0; i < bytes; ++i)

@@ -1,23 +1,17 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "core/clock.h"
+#include "core/make_room.h"
 #include "transport/frame.h"
 
 namespace cistern {
 
 struct Operation;
-
-// For one more, so that adding it cannot fail.
-template <typename T>
-void MakeRoom(std::vector<T>& list) {
-  if (list.size() == list.capacity()) list.reserve(std::max<size_t>(8, 2 * list.size()));
-}
 
 inline constexpr uint32_t kRequestsMax =
     1u << 16;  // Frames awaiting a reply and pulls under way, all peers together.

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/client_impl.h"
+#include "core/testing/failing_new.h"
 #include "tests/integration/client_on_node.h"
-#include "tests/integration/failing_new.h"
 
 // Clients of a process whose memory ends at any one allocation.
 namespace cistern {

@@ -3,6 +3,8 @@
 #include <memory>
 #include <vector>
 
+#include "core/make_room.h"
+
 namespace cistern {
 
 // Objects that a C library holds a pointer to while an operation is under way. Kept until the pool goes, so
@@ -13,6 +15,8 @@ class OpPool {
  public:
   T* Take() {
     if (free_.empty()) {
+      MakeRoom(all_);
+      free_.reserve(all_.capacity());  // Give takes no memory.
       all_.push_back(std::make_unique<T>());
       return all_.back().get();
     }

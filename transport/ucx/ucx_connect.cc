@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/make_room.h"
 #include "core/status_macros.h"
 #include "transport/socket_address.h"
 #include "transport/ucx/ucx_transport.h"
@@ -78,6 +79,11 @@ absl::StatusOr<UcxPeer*> UcxTransport::NewPeer(bool accepted) {
     return absl::ResourceExhaustedError(absl::StrCat("at most ", context_->options().peers_max, " peers"));
   if (next_id_ == 0) return absl::ResourceExhaustedError("peer ids are used up");
   auto made = std::make_unique<UcxPeer>(this, next_id_, accepted);
+  // A list of peers that each is in once, at most, has room for all of them.
+  MakeRoom(doomed_, peers_.size() + 1);
+  MakeRoom(unposted_, 2 * (peers_.size() + 1));  // While it is worked off, some are in it again.
+  MakeRoom(failed_, peers_.size() + 1);
+  MakeRoom(graveyard_, peers_.size() + 1);
   UcxPeer* const peer = peers_.emplace(next_id_, std::move(made)).first->second.get();
   ++next_id_;
   if (accepted) {
@@ -176,14 +182,15 @@ void UcxTransport::OnError(void* peer, ucp_ep_h, ucs_status_t status) noexcept {
 
 bool UcxTransport::HandleFailed() {
   if (failed_.empty()) return false;
-  const std::vector<std::pair<PeerId, ucs_status_t>> failed = std::move(failed_);
-  failed_.clear();
-  for (const auto& [id, status] : failed) {
+  const size_t count = failed_.size();  // To close one may bring others.
+  for (size_t i = 0; i < count; ++i) {
+    const auto [id, status] = failed_[i];
     if (UcxPeer* peer = Find(id); peer != nullptr) {
       Down(*peer,
            absl::UnavailableError(absl::StrCat("fabric connection lost: ", ucs_status_string(status))));
     }
   }
+  failed_.erase(failed_.begin(), failed_.begin() + static_cast<ptrdiff_t>(count));
   return true;
 }
 

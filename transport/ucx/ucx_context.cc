@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "core/error_of.h"
 #include "core/status_macros.h"
 #include "transport/topology.h"
 #include "transport/ucx/ucx_facts.h"
@@ -124,22 +125,26 @@ std::string Printed(ucp_context_h context) {
 }  // namespace
 
 absl::Status UcxError(ucs_status_t status, absl::string_view what) {
-  const std::string message = absl::StrCat(what, ": ", ucs_status_string(status));
+  auto code = absl::StatusCode::kUnavailable;
   switch (status) {
     case UCS_ERR_NO_MEMORY:
     case UCS_ERR_NO_RESOURCE:
     case UCS_ERR_EXCEEDS_LIMIT:
-      return absl::ResourceExhaustedError(message);
+      code = absl::StatusCode::kResourceExhausted;
+      break;
     case UCS_ERR_INVALID_PARAM:
     case UCS_ERR_INVALID_ADDR:
-      return absl::InvalidArgumentError(message);
+      code = absl::StatusCode::kInvalidArgument;
+      break;
     case UCS_ERR_UNSUPPORTED:
     case UCS_ERR_NO_DEVICE:
     case UCS_ERR_NO_ELEM:
-      return absl::FailedPreconditionError(message);
+      code = absl::StatusCode::kFailedPrecondition;
+      break;
     default:
-      return absl::UnavailableError(message);
+      break;
   }
+  return ErrorOf(code, what, ": ", ucs_status_string(status));
 }
 
 absl::StatusOr<std::shared_ptr<UcxContext>> UcxContext::Open(const FabricOptions& options) {

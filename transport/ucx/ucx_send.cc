@@ -1,17 +1,32 @@
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "core/bytes.h"
 #include "core/crc32c.h"
+#include "core/make_room.h"
 #include "transport/ucx/ucx_transport.h"
 
 // Frames on their way out. A connection's messages are given to UCX in order: a frame, then its payload in
 // chunks of which a bounded number is in flight.
 namespace cistern {
 
-// extra: what a frame of the handshake announces, behind its body.
+// extra: what a frame of the handshake announces, behind its body. What throws has queued nothing.
 void UcxTransport::Queue(UcxPeer& peer, const OutFrame& frame, ByteView extra) {
+  MakeRoom(sent_, outgoing_pool_.in_use() + 1);  // To end one takes no memory.
   Outgoing& out = *outgoing_pool_.Take();
+  try {
+    Fill(out, peer, frame, extra);
+    peer.queue.push_back(&out);
+  } catch (...) {
+    outgoing_pool_.Give(&out);
+    throw;
+  }
+  ++peer.queued_frames;
+  peer.queued_bytes += frame.body.size();
+}
+
+void UcxTransport::Fill(Outgoing& out, const UcxPeer& peer, const OutFrame& frame, ByteView extra) {
   out.peer = peer.id;
   out.cookie = frame.cookie;
   out.segment = out.segment_at = 0;
@@ -34,9 +49,6 @@ void UcxTransport::Queue(UcxPeer& peer, const OutFrame& frame, ByteView extra) {
   }
   out.body.insert(out.body.end(), extra.begin(), extra.end());
   EncodeFrameHeader(header, out.header.data() + kAmHeaderBytes);
-  ++peer.queued_frames;
-  peer.queued_bytes += frame.body.size();
-  peer.queue.push_back(&out);
 }
 
 void UcxTransport::WantPost(UcxPeer& peer) {
@@ -47,28 +59,32 @@ void UcxTransport::WantPost(UcxPeer& peer) {
 
 bool UcxTransport::PostWaiting() {
   if (unposted_.empty()) return false;
-  const std::vector<PeerId> ids = std::move(unposted_);
-  unposted_.clear();
-  for (const PeerId id : ids) {
-    UcxPeer* peer = Find(id);
+  const size_t count = unposted_.size();
+  for (size_t i = 0; i < count; ++i) {
+    UcxPeer* peer = Find(unposted_[i]);
     if (peer == nullptr) continue;
     peer->unposted = false;
     Post(*peer);
   }
+  unposted_.erase(unposted_.begin(), unposted_.begin() + static_cast<ptrdiff_t>(count));
   return true;
 }
 
 void UcxTransport::Post(UcxPeer& peer) {
   if (peer.ep == nullptr || peer.doomed || peer.state == State::kDown) return;
-  while (!peer.queue.empty()) {
-    Outgoing& out = *peer.queue.front();
-    if (!out.frame_posted && !PostFrame(peer, out)) return;
-    while (!out.IsPosted()) {
-      if (peer.chunks_in_flight >= kChunksInFlightMax) return;  // Goes on when one has ended.
-      if (!PostChunk(peer, out)) return;
+  try {
+    while (!peer.queue.empty()) {
+      Outgoing& out = *peer.queue.front();
+      if (!out.frame_posted && !PostFrame(peer, out)) return;
+      while (!out.IsPosted()) {
+        if (peer.chunks_in_flight >= kChunksInFlightMax) return;  // Goes on when one has ended.
+        if (!PostChunk(peer, out)) return;
+      }
+      peer.queue.pop_front();
+      if (out.in_flight == 0) EndOutgoing(&out);
     }
-    peer.queue.pop_front();
-    if (out.in_flight == 0) EndOutgoing(&out);
+  } catch (const std::bad_alloc&) {  // What is queued goes when there is memory for it.
+    WantPost(peer);
   }
 }
 

@@ -121,6 +121,7 @@ class UcxTransport final : public Fabric {
 
   // ucx_send.cc
   void Queue(UcxPeer& peer, const OutFrame& frame, ByteView extra);
+  static void Fill(Outgoing& outgoing, const UcxPeer& peer, const OutFrame& frame, ByteView extra);
   bool PostWaiting();
   void Post(UcxPeer& peer);
   bool PostFrame(UcxPeer& peer, Outgoing& outgoing);
