@@ -118,8 +118,10 @@ bool JsonTraceReader::ParseObject(std::string_view line, TraceRequest& out, Fiel
       } else {
         good = json.SkipValue();
       }
-      if (!good)
-        why_ = absl::StrCat("field \"", std::string(name.substr(0, 40)), "\", column ", json.column());
+      if (!good) {
+        why_ = absl::StrCat("field \"", std::string(name.substr(0, 40)), "\", column ", json.column(), ": ",
+                            json.AtEnd() ? "the line ends inside it" : "not what such a field has");
+      }
     } while (good && json.Take(','));
     if (!good && why_.empty()) why_ = absl::StrCat("not JSON at column ", json.column());
     if (!good) return false;

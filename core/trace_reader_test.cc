@@ -105,6 +105,12 @@ TEST_F(TraceReaderTest, NamesABrokenLineAndKeepsTheRest) {
   }
 }
 
+TEST_F(TraceReaderTest, ABrokenFieldIsToldFromALineThatIsCutOff) {
+  Read(Write("{\"timestamp\": 1, \"hash_ids\": [1, 2\n{\"timestamp\": 1, \"hash_ids\": [1, x]}\n"));
+  EXPECT_THAT(broken_, ElementsAre("1: field \"hash_ids\", column 35: the line ends inside it",
+                                   "2: field \"hash_ids\", column 34: not what such a field has"));
+}
+
 TEST_F(TraceReaderTest, SkipsALineAboveTheBound) {
   const std::string good = "{\"timestamp\": 1, \"hash_ids\": [4]}\n";
   Read(Write(good + std::string(kTraceLineBytesMax + 1, 'x') + "\n" + good));
