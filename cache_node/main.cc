@@ -338,7 +338,7 @@ int Main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
-    return Fail(error.what());
+    return Fail(absl::StrCat(error.what(), "; see 'cistern-node --help'"));
   }
   if (const absl::Status enough = CheckOpenFiles(kDaemonOpenFilesMin); !enough.ok())
     return Fail(std::string(enough.message()));

@@ -72,7 +72,8 @@ absl::StatusOr<std::unique_ptr<ShardLoop>> MakeShard(const NodeOptions& options,
   const absl::StatusOr<std::string> bound = listener.Listen("tcp:" + wanted);
   if (!bound.ok()) {
     return absl::Status(bound.status().code(),
-                        absl::StrCat("--listen ", wanted, ": ", bound.status().message()));
+                        absl::StrCat("--listen ", wanted, ": ", bound.status().message(),
+                                     "; give an address of this host and a free port, or port 0"));
   }
   address.tcp = AdvertisedAddress(bound->substr(std::string("tcp:").size()), options.advertise);
   if (fabric_listener != nullptr) {

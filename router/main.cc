@@ -161,7 +161,7 @@ int Main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
-    std::fprintf(stderr, "cistern-router: %s\n", error.what());
+    std::fprintf(stderr, "cistern-router: %s; see 'cistern-router --help'\n", error.what());
     return kExitUserError;
   }
   if (!IsNodeId(options.router_id)) {

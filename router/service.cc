@@ -227,8 +227,9 @@ absl::StatusOr<std::unique_ptr<RouterService>> RouterService::Start(const Servic
   impl->server = builder.BuildAndStart();
   if (!impl->server || port <= 0) {
     impl->server.reset();
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", options.listen, ": ", WhyNotListen(*listen)));
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", options.listen, ": ",
+                                               WhyNotListen(*listen),
+                                               "; give --listen an address of this host and a free port"));
   }
   impl->address = HostPort{listen->host, static_cast<uint16_t>(port)}.ToString();
   if (!impl->host.Post([address = impl->address](Router& at) { at.SetAddress(address); })) {

@@ -267,8 +267,9 @@ TEST_F(ServiceTest, ATakenPortIsOneClearLine) {
       RouterService::Start(options, Router::Create({}, key_, store, clock_, random_).value(), clock_)
           .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr(absl::StrCat("cannot listen on ", address(), ": Address already in use")));
+  EXPECT_THAT(
+      std::string(status.message()),
+      HasSubstr(absl::StrCat("cannot listen on ", address(), ": Address already in use; give --listen")));
   options.listen = "nonsense";
   EXPECT_EQ(RouterService::Start(options, Router::Create({}, key_, store, clock_, random_).value(), clock_)
                 .status()
