@@ -123,11 +123,13 @@ void NodeShard::Quota(PeerId peer, const InFrame& frame) {
     for (const Tenant& one : ram_.holders().tenants()) {
       if (one.name != request.tenant) floors += one.limits.floor_bytes;
     }
-    const TenantIndex tenant = ram_.holders().TenantNamed(request.tenant);
-    if (floors > ram_.capacity_bytes() / 2) {
-      status =
-          absl::InvalidArgumentError(absl::StrCat("floors of all tenants would be ", floors, " bytes, of ",
-                                                  ram_.capacity_bytes(), " of this shard's RAM half may be"));
+    // A tenant that is not known yet gets its row with its limits, and none when they are refused.
+    const bool fits = floors <= ram_.capacity_bytes() / 2;
+    const TenantIndex tenant = fits ? ram_.holders().TenantNamed(request.tenant) : kNoTenant;
+    if (!fits) {
+      status = absl::InvalidArgumentError(absl::StrCat(
+          "floors of all tenants would be ", floors >> 20, " MiB; they may be half of this shard's RAM, ",
+          ram_.capacity_bytes() >> 21, " MiB; give a smaller --floor"));
     } else if (tenant == kNoTenant) {
       status = absl::ResourceExhaustedError("kTenantsMax tenants are known");
     } else {

@@ -156,6 +156,8 @@ TEST_F(NodeShardRetention, OthersTakeNothingBelowAFloor) {
 TEST_F(NodeShardRetention, FloorsAboveHalfOfTheRamAreRefused) {
   world->Ask(peer, FrameType::kQuota, QuotaRequest{.tenant = "t", .limits = {.floor_bytes = kRam}});
   EXPECT_TRUE(world->HasReply(FrameType::kError));
+  const std::vector<QuotaReply::Row> rows = Quota({}).rows;
+  EXPECT_TRUE(std::none_of(rows.begin(), rows.end(), [](const auto& row) { return row.tenant == "t"; }));
 }
 
 TEST_F(NodeShardRetention, QuotaNeedsTheAdminRight) {
