@@ -184,6 +184,7 @@ int RunCalcMemory(const CliOptions& options) {
     if (!WriteFile(o.svg, calc::SvgChart(title, Bars(*main, others))))
       return Fail(options.json, "cannot write " + o.svg + "; give --svg a file in a folder that exists");
     out["svg"] = o.svg;
+    text += "\nchart: " + o.svg + "\n";
   }
   PrintResult(options.json, out, text);
   return kExitDone;

@@ -9,6 +9,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/cli/calc_flags.h"
 #include "client/cli/flag_size.h"
 #include "client/cli/layout_flags.h"
@@ -16,6 +17,8 @@
 #include "client/cli/shares.h"
 #include "client/cli/tier_flags.h"
 #include "core/cluster_map.h"
+#include "core/eviction/baselines/baselines.h"
+#include "core/eviction_policy.h"
 #include "core/host_port.h"
 #include "core/version.h"
 
@@ -42,10 +45,12 @@ void AddUpDown(CLI::App& app, CliOptions& out) {
       app.add_subcommand("up", "Start a local cluster of real processes, or what of it is not running");
   up->add_option("--nodes", out.up.nodes, "Cache nodes (a new cluster: 2)")
       ->check(CLI::Range(1u, kClusterNodesMax));
-  up->add_option("--shards", out.up.shards, "Shards of each node")->check(CLI::Range(1u, kClusterShardsMax));
-  AddSize(up, "--ram", out.up.ram_bytes, uint64_t{1} << 20, uint64_t{1} << 44, "RAM tier of each node");
+  up->add_option("--shards", out.up.shards, "Shards of each node (a new cluster: 1)")
+      ->check(CLI::Range(1u, kClusterShardsMax));
+  AddSize(up, "--ram", out.up.ram_bytes, uint64_t{1} << 20, uint64_t{1} << 44,
+          "RAM tier of each node (a new cluster: 1G)");
   AddSize(up, "--nvme", out.up.nvme_bytes, uint64_t{192} << 20, uint64_t{1} << 46,
-          "NVMe tier of each node, in its data folder");
+          "NVMe tier of each node, in its data folder: 192M or more (default: none)");
   AddHbm(up, out);
   CLI::Option* through = up->add_flag_callback(
       "--write-through", [&out] { out.up.nvme_mode = "write-through"; },
@@ -60,7 +65,9 @@ void AddUpDown(CLI::App& app, CliOptions& out) {
   AddFabric(
       up, out,
       "Address of the first node's first shard on the fabric, others on the ports behind it; port 0: any");
-  up->add_option("--policy", out.up.policy, "Eviction policy of the nodes");
+  up->add_option(
+      "--policy", out.up.policy,
+      "Eviction policy of the nodes: " + absl::StrJoin(kNodePolicies, ", ") + " (a new cluster: slru)");
   up->add_flag("--detach", out.up.detach, "Print what runs and return; else stay and end it on Ctrl-C");
   up->add_option("--deadline-s", out.up.deadline_s, "Seconds for all nodes to be active and answering")
       ->check(CLI::Range(1u, 3600u))
@@ -90,7 +97,7 @@ void AddReplay(CLI::App& app, CliOptions& out) {
   replay->add_option("--block-tokens", out.replay.block_tokens, "Tokens a block (default: as the trace says)")
       ->check(CLI::Range(1u, 4096u));
   AddSize(replay, "--bytes-per-block", out.replay.bytes_per_block, kBlockBytesMin, kBlockBytesMax,
-          "Bytes of one block (default 64K)");
+          "Bytes of one block, 4K to 4M (default 64K)");
   AddRequests(replay, out.replay.requests);
   const auto speed = [&out](const CLI::results_t& results) {
     if (results.at(0) == "max") return out.replay.speed = 0, true;
@@ -151,7 +158,7 @@ CLI::Option* AddList(CLI::App* app, const std::string& name, const std::string& 
         const size_t end = std::min(result.find(',', at), result.size());
         const std::string piece = result.substr(at, end - at);
         if (!take(piece, first))
-          throw CLI::ValidationError(name, absl::StrCat("'", piece, "' is none; write ", example));
+          throw CLI::ValidationError(name, absl::StrCat("'", piece, "' is no ", example));
         at = end + 1;
       }
     }
@@ -166,7 +173,8 @@ void AddSim(CLI::App& app, CliOptions& out) {
   all->fallthrough();
   CLI::App* sim = all->add_subcommand("eviction", "Hit ratios by policy and size");
   sim->add_option("FILE", out.sim.file, "Trace: JSON lines, plain or .zst")->required();
-  AddList(sim, "--policy", "Policies (default: all)", "for example lru,slru",
+  AddList(sim, "--policy", "Policies (default: all): " + absl::StrJoin(SimulatedPolicies(), ", "),
+          "policy; write for example lru,slru",
           [&out](std::string_view piece, bool first) {
             if (first) out.sim.policies.clear();
             out.sim.policies.emplace_back(piece);
@@ -174,7 +182,7 @@ void AddSim(CLI::App& app, CliOptions& out) {
           })
       ->type_name("P,...");
   AddList(sim, "--size", "Shares of the trace's unique blocks (default 1%,2%,5%,10%,20%,50%)",
-          "for example 1%,5%",
+          "share above 0 and up to 100%; write for example 1%,5% or 0.05",
           [&out](std::string_view piece, bool first) {
             if (first) out.sim.sizes.clear();
             const std::optional<double> share = ParseShare(piece);
@@ -182,7 +190,7 @@ void AddSim(CLI::App& app, CliOptions& out) {
             return share.has_value();
           })
       ->type_name("S%,...");
-  AddList(sim, "--ttl", "Sliding times to live, of a memory without end", "for example 5m,1h",
+  AddList(sim, "--ttl", "Sliding times to live, of a memory without end", "time; write for example 5m,1h",
           [&out](std::string_view piece, bool first) {
             if (first) out.sim.ttls_ms.clear();
             const std::optional<int64_t> ttl = ParseDurationMs(piece);
@@ -225,6 +233,9 @@ void AddLooks(CLI::App& app, CliOptions& out) {
   AddPath(lookup, out);
 }
 
+constexpr char kCommandFooter[] =
+    "As every command it takes --json and --router HOST:PORT; see 'cistern --help'.";
+
 void AddAll(CLI::App& app, CliOptions& out) {
   app.require_subcommand(1);
   app.fallthrough();  // `cistern status --json` as well as `cistern --json status`.
@@ -241,6 +252,10 @@ void AddAll(CLI::App& app, CliOptions& out) {
   AddSim(app, out);
   AddFsck(app, out);
   AddTierCommands(app, out);
+  for (CLI::App* command : app.get_subcommands({})) {
+    command->footer(kCommandFooter);
+    for (CLI::App* nested : command->get_subcommands({})) nested->footer(kCommandFooter);
+  }
   app.footer("Exit codes: 0 done, 1 falls short, 2 user or connection error (one line on stderr).");
 }
 
@@ -286,6 +301,20 @@ bool Names(int argc, const char* const* argv, std::string_view flag) {
   });
 }
 
+// A model's layout says itself what a block is, and its replay takes no clock and no times to live: a flag
+// that would do nothing beside it is refused. Empty: there is none.
+std::string DoesNothingBesideLayout(const CliOptions& out, int argc, const char* const* argv) {
+  const std::string& layout = out.command == "replay" ? out.replay.layout : out.lookup.layout;
+  if (layout.empty() || layout == "plain") return "";
+  for (const char* flag : {"--bytes-per-block", "--block-tokens", "--speed", "--ttl", "--pin"}) {
+    const bool default_speed = flag == std::string_view("--speed") && out.replay.speed == 0;
+    if (default_speed || !Names(argc, argv, flag)) continue;
+    return absl::StrCat(flag, " does nothing with --layout ", layout, ", only with plain blocks; leave ",
+                        flag, " or --layout away");
+  }
+  return "";
+}
+
 }  // namespace
 
 std::optional<int> ParseFlags(int argc, const char* const* argv, CliOptions& out) {
@@ -317,7 +346,9 @@ std::optional<int> ParseFlags(int argc, const char* const* argv, CliOptions& out
   const PortZero zero =
       path == "up" ? PortZero::kAnyFree : PortZero::kRefused;  // Only `up` finds a free one.
   if (const absl::Status router = ParseHostPort(out.router, zero).status(); !router.ok())
-    return Fail(json, "--router " + std::string(router.message()));
+    return Fail(json, (out.up.router_given ? "--router " : "the variable CISTERN_ROUTER ") +
+                          std::string(router.message()));
+  if (const std::string why = DoesNothingBesideLayout(out, argc, argv); !why.empty()) return Fail(json, why);
   return std::nullopt;
 }
 

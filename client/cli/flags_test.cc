@@ -10,6 +10,7 @@
 namespace cistern {
 namespace {
 
+using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
 
@@ -92,6 +93,40 @@ TEST(Flags, F65_WrongCommandsAndFlagsAreOneLineAndExit2) {
   EXPECT_THAT(Parse({"ticket"}).err, HasSubstr("'ticket'"));
   EXPECT_THAT(Parse({"frobnicate", "--json"}).out, HasSubstr("{\"error\":"));
   EXPECT_THAT(Parse({"replay", "f", "--bytes-per-block", "5M"}).err, HasSubstr("4K to 4M"));
+}
+
+TEST(Flags, AWrongRouterIsNamedAsWhereItCameFrom) {
+  setenv("CISTERN_ROUTER", "nonsense", 1);
+  EXPECT_THAT(Parse({"status"}).err, HasSubstr("the variable CISTERN_ROUTER \"nonsense\""));
+  EXPECT_THAT(Parse({"status", "--router", "other"}).err, HasSubstr("--router \"other\""));
+  unsetenv("CISTERN_ROUTER");
+}
+
+TEST(Flags, WhatDoesNothingBesideALayoutIsRefused) {
+  for (const std::vector<const char*>& flag : {std::vector<const char*>{"--bytes-per-block", "64K"},
+                                               {"--block-tokens=16"},
+                                               {"--speed", "2"},
+                                               {"--ttl", "5m"},
+                                               {"--pin", "hard"}}) {
+    std::vector<const char*> words = {"replay", "f", "--layout", "qwen3-next"};
+    words.insert(words.end(), flag.begin(), flag.end());
+    EXPECT_THAT(Parse(words).err, HasSubstr("does nothing with --layout qwen3-next")) << flag[0];
+    words[3] = "plain";
+    EXPECT_EQ(Parse(words).code, std::nullopt) << flag[0];
+  }
+  EXPECT_EQ(Parse({"replay", "f", "--layout", "qwen3-next", "--speed", "max"}).code, std::nullopt);
+  EXPECT_EQ(Parse({"lookup", "--tokens", "f", "--layout", "qwen3-next", "--block-tokens", "16"}).code, 2);
+}
+
+TEST(Flags, AListSaysWhatItsPiecesAre) {
+  EXPECT_THAT(Parse({"sim", "eviction", "f", "--size", "5,10"}).err, HasSubstr("'5' is no share above 0"));
+  EXPECT_THAT(Parse({"sim", "eviction", "f", "--ttl", "5"}).err, HasSubstr("'5' is no time"));
+}
+
+TEST(Flags, HelpOfACommandNamesTheFlagsOfAll) {
+  for (const std::vector<const char*>& words :
+       {std::vector<const char*>{"status", "--help"}, {"sim", "eviction", "--help"}})
+    EXPECT_THAT(Parse(words).out, AllOf(HasSubstr("--json"), HasSubstr("--router")));
 }
 
 TEST(Flags, HelpIsNoError) {

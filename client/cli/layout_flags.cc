@@ -31,9 +31,10 @@ void AddTokenCount(CLI::App* command, const std::string& name, uint64_t& value, 
 void AddFromConfig(CLI::App* layout, LayoutOptions& o) {
   CLI::App* from = layout->add_subcommand("from-config", "A layout from a model's Hugging Face config.json");
   from->add_option("FILE", o.config, "The config.json")->required();
-  from->add_option("--rows", o.rows, "Row format: bf16 (default), fp8, fp8/bf16, fp8/fp4");
+  from->add_option("--rows", o.rows,
+                   "Row format: bf16, fp16, fp8, fp8/bf16, fp8/fp4 (default: the config's dtype)");
   from->add_option("--block-tokens", o.block_tokens,
-                   "Tokens a block (default: so that parts are below 4 MiB)")
+                   "Tokens a block (default: so that parts are at most 4 MiB)")
       ->check(CLI::Range(1u, kBlockTokensMax));
   from->add_option("--model", o.model, "Name to write (default: the config's)");
   from->add_option("--state-dtype", o.state_dtype, "Of recurrent states (default: fp32)")

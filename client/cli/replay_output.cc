@@ -75,10 +75,10 @@ std::vector<std::vector<std::string>> ReplayTotalsRows(const Json& r, bool verif
       {"wrong parts", number("wrong_parts")},
       {"failed parts", number("failed_parts")},
       {"refused parts", number("refused_parts")},
-      {"late calls", number("late_calls")},
-      {"seconds", FormatNumber(r["seconds"].get<double>())},
   };
   for (const auto& [name, count] : r["reasons"].items()) rows.push_back({"  of them " + name, count.dump()});
+  rows.push_back({"late calls", number("late_calls")});
+  rows.push_back({"seconds", FormatNumber(r["seconds"].get<double>())});
   return rows;
 }
 

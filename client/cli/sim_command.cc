@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/cli/broken_lines.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
@@ -56,6 +58,12 @@ absl::Status AddRows(const ReplayTrace& trace, const SimOptions& sim, Json& out,
     plot.push_back({policy, {}});
     for (const double share : sim.sizes) {
       absl::StatusOr<ReplayScore> score = Run(policy, trace, share, sim);
+      const std::vector<std::string>& known = SimulatedPolicies();
+      if (!score.ok() && std::find(known.begin(), known.end(), policy) != known.end()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            policy, " is no policy of nodes, and --nodes above 1 and --flow node take those alone: ",
+            absl::StrJoin(kNodePolicies, ", ")));
+      }
       if (!score.ok()) return std::move(score).status();
       const double ratio = score->HitRatio();
       out["rows"].push_back(
@@ -116,6 +124,7 @@ int RunSimEviction(const CliOptions& options) {
     file.close();
     if (!file)
       return Fail(options.json, "cannot write " + sim.plot + "; name a file in a folder that you may write");
+    text += "\nplot: " + sim.plot + "\n";
   }
   PrintResult(options.json, out, text);
   return kExitDone;

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
 #include "client/cli/output.h"
@@ -89,10 +90,15 @@ std::string StatusText(const Json& status) {
     if (tiers.empty())
       tiers.push_back(Json{{"tier", "-"}, {"used_bytes", 0}, {"capacity_bytes", 0}, {"parts", 0}});
     for (const Json& tier : tiers) {
+      std::vector<std::string> notes;
+      if (!stale.empty()) notes.push_back(stale);
+      const bool degraded = node.contains("counters") && node["counters"].value("nvme_degraded", 0) != 0;
+      if (degraded && tier["tier"] == "nvme") notes.emplace_back("the disk refuses writes");
       const auto mib = [&](const char* name) { return FormatNumber(tier[name].get<double>() / (1 << 20)); };
       rows.push_back({node["id"].get<std::string>(), node["state"].get<std::string>(),
                       node["incarnation"].dump(), TierName(tier), mib("used_bytes"), mib("capacity_bytes"),
-                      tier["parts"].dump(), node["hit_blocks"].dump(), node["miss_blocks"].dump(), stale});
+                      tier["parts"].dump(), node["hit_blocks"].dump(), node["miss_blocks"].dump(),
+                      absl::StrJoin(notes, "; ")});
     }
   }
   return out + FormatTable(rows);

@@ -1,5 +1,5 @@
 """What `cistern` and the programs it starts refuse or survive, with real processes: cli_refusals_test.py BIN_DIR [unittest flags]."""
-import contextlib, json, os, pathlib, re, signal, subprocess, time, unittest
+import contextlib, json, os, pathlib, re, signal, socket, subprocess, time, unittest
 
 import sanitizer
 from cli_test import BIN, PATIENCE, Case, WithCluster, run
@@ -108,6 +108,22 @@ class Starts(WithCluster):
             self.assertEqual(done.returncode, 2, done)
             self.assertIn(says, done.stderr)
 
+    def test_a_server_that_cannot_listen_names_the_next_step(self):
+        key = self.folder / "key"
+        key.write_text("7a" * 32 + "\n")
+        key.chmod(0o600)
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            for program, flags in (("cistern-router", []), ("cistern-node", ["--ram", "16M"])):
+                done = subprocess.run([BIN / program, "--cluster-key", key, "--data-dir", self.folder / program, "--listen", address, *flags],
+                                      stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE)
+                self.assertEqual(done.returncode, 2, done)
+                self.assertRegex(done.stderr, f"{address}.*in use.*; give .*an address of this host and a free port")
+                done = subprocess.run([BIN / program, "--no-such-flag"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                      timeout=PATIENCE)
+                self.assertEqual((done.returncode, len(done.stderr.splitlines())), (2, 1), done)
+                self.assertIn(f"see '{program} --help'", done.stderr)
+
     def test_up_refuses_a_flag_that_does_nothing(self):
         for flags, needs in ((["--on-demotion"], "--nvme"), (["--write-through"], "--nvme"), (["--fabric-devices", "mlx5_0:1"], "--fabric"),
                              (["--hbm-device", "host"], "--hbm")):
@@ -131,6 +147,23 @@ class Starts(WithCluster):
                 started += "KiB free" in done.stderr
                 self.assertRegex(done.stderr.splitlines()[-1], "free space there|No space left on device")
         self.assertGreater(started, 2)
+
+    def test_status_says_that_a_disk_refuses_writes(self):
+        self.up("--nodes", 1, "--ram", "16M")
+        small = self.folder / "small"
+        small.mkdir()
+        words = [BIN / "cistern-node", "--data-dir", small / "data", "--cluster-key", self.dir / "cluster.key", "--listen", "127.0.0.1:0",
+                 "--router", self.router, "--node-id", "full", "--ram", "16M", "--nvme", "192M"]
+        mount = 'mount -t tmpfs -o size=1M small "$1" || exit 77; shift; exec "$@"'
+        node = subprocess.Popen(["unshare", "--mount", "sh", "-c", mount, "sh", small, *words], stdin=subprocess.DEVNULL,
+                                stderr=subprocess.DEVNULL)
+        self.addCleanup(node.wait)
+        self.addCleanup(node.kill)
+        until = time.monotonic() + PATIENCE
+        while not re.search(r"(?m)^full .* nvme .*the disk refuses writes$", said := run("status", env=self.env).stdout):
+            if node.poll() in (1, 77):
+                self.skipTest("a small disk: it cannot be mounted")
+            self.assertLess(time.monotonic(), until, said)
 
     def test_ram_of_all_nodes_together_has_to_fit(self):
         """Each alone would, until all of them had touched it."""

@@ -38,6 +38,8 @@ class Sim(Case):
         self.refused("sim", "eviction", trace, "--size", "0%", says=["--size"])
         self.refused("sim", "eviction", trace, "--ttl", "soon", says=["--ttl"])
         self.refused("sim", "eviction", trace, "--plot", self.folder / "none" / "plot.svg", says=["plot.svg"])
+        for flags in (("--nodes", 2), ("--flow", "node")):
+            self.refused("sim", "eviction", trace, "--policy", "fifo", *flags, says=["fifo is no policy of nodes", "--nodes", "--flow", "slru"])
         self.refused("sim", "eviction", self.folder / "absent", says=["absent"])
         self.refused("sim", "sleep", trace)
 
