@@ -9,13 +9,14 @@ order    tools and documents before the user's words, and behind them: only what
 agent    500 tokens of system prompt, 300 of tools, 2,000 of documents, 10 of the user's: static first, most of the prompt is found
 """
 import itertools
+import random
 import sys
 
 import cistern
 
 BLOCK_TOKENS = 16
 LAYOUT = cistern.Layout(model="example", block_tokens=BLOCK_TOKENS, part_bytes=4096, geometry="reuse")
-_numbers = itertools.count(1)
+_numbers = itertools.count(random.randrange(400_000))  # Where a run begins; a second one in the same cluster finds nothing of the first.
 
 
 def words(count):
