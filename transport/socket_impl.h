@@ -78,7 +78,8 @@ class SocketTransport::Impl {
   SocketPeer* Find(PeerId id) const;
   absl::StatusOr<SocketPeer*> Adopt(UniqueFd fd, bool accepted, bool is_unix);
   // Closes now and tells the handler if it is owed that.
-  void Down(SocketPeer& peer, const absl::Status& why);
+  static absl::Status WithUser(const SocketPeer& peer, const absl::Status& why);
+  void Down(SocketPeer& peer, const absl::Status& cause);
   // Has Poll call Down: for errors met where a callback would surprise.
   void Doom(SocketPeer& peer, absl::Status why);
   void Flush(SocketPeer& peer);

@@ -207,8 +207,18 @@ std::map<std::string, uint64_t> SocketTransport::Impl::counters() const {
   return now.ToMap();
 }
 
-void SocketTransport::Impl::Down(SocketPeer& peer, const absl::Status& why) {
+// A node hangs up on another user's client without a word; whose it is stands on the socket.
+absl::Status SocketTransport::Impl::WithUser(const SocketPeer& peer, const absl::Status& why) {
+  if (peer.state != State::kAwaitAck || !peer.is_unix) return why;
+  const int64_t user = PeerUid(peer.fd.get());
+  if (user < 0 || user == static_cast<int64_t>(geteuid())) return why;
+  return absl::Status(why.code(), absl::StrCat(why.message(), ": the node runs as user ", user,
+                                               ", this process as user ", geteuid()));
+}
+
+void SocketTransport::Impl::Down(SocketPeer& peer, const absl::Status& cause) {
   if (peer.state == State::kDown) return;
+  const absl::Status why = WithUser(peer, cause);
   const bool known = peer.IsKnown();
   if (peer.IsUnauthenticated()) std::erase(strangers_, peer.id);
   peer.state = State::kDown;

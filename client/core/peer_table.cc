@@ -3,10 +3,18 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/strip.h"
 #include "client/window.h"
 #include "core/chain.h"
 
 namespace cistern {
+namespace {
+
+std::string NotesOf(const ClientPeer& peer) {
+  return std::string(absl::StripSuffix(peer.attempt_notes, "; "));
+}
+
+}  // namespace
 
 PeerTable::PeerTable(const ClientCoreOptions& options, Clock& clock, Transport& transport, Random& random,
                      ClientCounters& counters)
@@ -95,8 +103,7 @@ void PeerTable::TryAddresses(ClientPeer& peer) {
     peer.attempt_notes += addresses[peer.attempt].name + ": " + std::string(id.status().message()) + "; ";
   }
   Failed(peer,
-         addresses.empty() ? "the node offers no address for transport " + options_.transport
-                           : peer.attempt_notes,
+         addresses.empty() ? "the node offers no address for transport " + options_.transport : NotesOf(peer),
          /*dead=*/true);
 }
 
@@ -286,7 +293,7 @@ std::vector<PeerRow> PeerTable::Rows() const {
         row.why = path->why;
         if (peer.attempt < addresses.size())
           row.why += std::string(row.why.empty() ? "" : "; ") + addresses[peer.attempt].why;
-        if (!peer.attempt_notes.empty()) row.why += "; before: " + peer.attempt_notes;
+        if (!peer.attempt_notes.empty()) row.why += "; before: " + NotesOf(peer);
       } else {
         if (peer.state == PeerState::kConnecting) row.state = "connecting";
         if (peer.breaker.IsOpen()) row.state = "breaker-open";

@@ -69,6 +69,30 @@ class Interrupted(WithCluster):
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
+class Unreadable(WithCluster):
+    def test_what_cannot_be_read_is_not_taken_for_nothing(self):
+        loop = self.folder / "loop"
+        loop.symlink_to(loop)
+        self.refused("down", "--dir", loop, says=["cannot read", "Too many levels", "another --dir"])
+        self.refused("fsck", loop, says=[str(loop), "Too many levels", "be the user"])
+        cluster = self.dir
+        cluster.mkdir()
+        (cluster / "cluster.json").symlink_to(cluster / "cluster.json")
+        self.refused("up", "--dir", cluster, "--router", self.router, "--detach", says=["cannot read", "cluster.json"])
+        self.assertEqual(os.readlink(cluster / "cluster.json"), str(cluster / "cluster.json"))
+
+    def test_peers_name_the_user_whom_a_node_refuses(self):
+        if os.geteuid() != 0:
+            self.skipTest("another user: not root")
+        self.up("--nodes", 1, "--ram", "16M")
+        done = subprocess.run([BIN / "cistern", "peers", "--json"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE,
+                              env=dict(os.environ, **self.env), user=65534, cwd="/")
+        self.assertEqual(done.returncode, 0, done)
+        row = next(r for r in json.loads(done.stdout)["peers"] if r["from"] == "client")
+        self.assertEqual(row["path"], "socket")
+        self.assertRegex(row["why"], "before: .*: the node runs as user 0, this process as user 65534$")
+
+
 class Starts(WithCluster):
     def test_a_lost_key_is_not_replaced(self):
         self.up("--nodes", 1, "--ram", "16M")
