@@ -53,7 +53,11 @@ absl::StatusOr<DataFolder> DataFolder::Open(const std::string& path) {
   if (error) return absl::InvalidArgumentError(absl::StrCat("--data-dir ", path, ": ", error.message()));
   const std::string lock = path + "/lock";
   const int fd = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return Failed(lock, errno);
+  if (fd < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--data-dir ", path, ": ", lock, ": ",
+                                                   std::strerror(errno),
+                                                   "; be the user whose folder it is, or give another"));
+  }
   DataFolder folder(path, fd);
   BootClock clock;
   const Nanos until = clock.Now() + kEndingOwnerMax;

@@ -140,7 +140,13 @@ ClusterKey ClusterKey::Generate() {
 absl::StatusOr<ClusterKey> ClusterKey::Load(const std::string& path) {
   // Non-blocking, so that a FIFO in the file's place is an error below and not a hang.
   const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (fd.get() < 0) return absl::FailedPreconditionError(Why("open", path));
+  if (fd.get() < 0) {
+    const bool missing = errno == ENOENT;
+    return absl::FailedPreconditionError(absl::StrCat(
+        Why("open", path),
+        missing ? "; give the file that the cluster's router has (a new cluster's: openssl rand -hex 32)"
+                : "; be the user whose key it is"));
+  }
   struct stat info;
   if (fstat(fd.get(), &info) != 0) return absl::FailedPreconditionError(Why("stat", path));
   if (!S_ISREG(info.st_mode)) {

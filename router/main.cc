@@ -56,7 +56,10 @@ absl::Status LockFolder(const std::string& dir) {
   }
   const std::string path = dir + "/lock";
   const int fd = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-  if (fd < 0) return absl::InvalidArgumentError(absl::StrCat(path, ": ", std::strerror(errno)));
+  if (fd < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": ", std::strerror(errno), "; be the user whose folder it is, or give another"));
+  }
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     ::close(fd);
     return absl::FailedPreconditionError(

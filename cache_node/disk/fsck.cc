@@ -269,7 +269,12 @@ class Checker {
 
 absl::StatusOr<FsckReport> CheckDataFolder(const std::string& dir) {
   std::error_code ignored;
-  if (!std::filesystem::is_directory(dir, ignored))
+  const std::filesystem::file_status there = std::filesystem::status(dir, ignored);
+  if (there.type() == std::filesystem::file_type::none) {
+    return absl::UnavailableError(
+        absl::StrCat(dir, ": ", ignored.message(), "; be the user that the node runs as"));
+  }
+  if (there.type() != std::filesystem::file_type::directory)
     return absl::NotFoundError(absl::StrCat(dir, ": no such folder"));
   const auto has = [&](const char* name) { return std::filesystem::exists(dir + name, ignored); };
   if (!has("/node_id") && !has("/cluster_id") && !has("/nvme")) {
