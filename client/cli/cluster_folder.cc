@@ -43,6 +43,11 @@ absl::Status WriteWhole(const std::string& path, const std::string& text) {
   return absl::OkStatus();
 }
 
+absl::Status CannotRead(const std::string& path, const std::string& why) {
+  return absl::UnavailableError("cannot read " + path + ": " + why +
+                                "; be the user whose cluster it is, or give another --dir");
+}
+
 std::optional<Json> ReadJson(const std::string& path) {
   std::ifstream file(path);
   if (!file) return std::nullopt;
@@ -100,7 +105,10 @@ absl::StatusOr<ClusterFolder> ClusterFolder::Create(const std::string& dir) {
 }
 
 absl::StatusOr<ClusterFolder> ClusterFolder::Open(const std::string& dir) {
-  if (!Exists(dir))
+  std::error_code error;
+  const bool there = fs::exists(dir + "/cluster.json", error);
+  if (error) return CannotRead(dir + "/cluster.json", error.message());
+  if (!there)
     return absl::NotFoundError("there is no cluster in " + dir +
                                "; start one with 'cistern up' or give its --dir");
   return Lock(dir);
@@ -115,6 +123,8 @@ void ClusterFolder::Unlock() {
 
 absl::StatusOr<std::optional<ClusterSettings>> ClusterFolder::Load() const {
   const std::string path = dir_ + "/cluster.json";
+  // What is there and cannot be read must not be taken for a new cluster: its flags would be written over.
+  if (access(path.c_str(), R_OK) != 0 && errno != ENOENT) return CannotRead(path, strerror(errno));
   const std::optional<Json> json = ReadJson(path);
   if (!json) return std::optional<ClusterSettings>();
   const absl::Status damaged = absl::DataLossError(

@@ -1,4 +1,6 @@
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -26,10 +28,12 @@ absl::StatusOr<std::string> ReadAll(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))  // Which a stream would tell of by throwing.
     return absl::InvalidArgumentError(path + " is a folder; give a file of token ids with --tokens");
+  errno = 0;
   std::ifstream file(path);
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (!file.is_open() || file.bad())
-    return absl::NotFoundError("cannot read " + path + "; give a file of token ids with --tokens");
+    return absl::NotFoundError("cannot read " + path + ": " + std::strerror(errno) +
+                               "; give a file of token ids with --tokens");
   return text;
 }
 

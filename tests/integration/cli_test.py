@@ -82,7 +82,7 @@ class UserErrors(Case):
         none = self.folder / "none"
         self.refused("replay", none, says=[str(none)])
         self.refused("replay", self.folder)
-        self.refused("lookup", "--tokens", none, says=[str(none)])
+        self.refused("lookup", "--tokens", none, says=[str(none), "No such file"])
         self.refused("down", "--dir", none, says=[str(none), "cistern up"])
 
     def test_F65_wrong_words(self):
