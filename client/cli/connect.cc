@@ -1,9 +1,23 @@
 #include "client/cli/connect.h"
 
+#include <algorithm>
+
 #include "absl/status/status.h"
 #include "client/cli/router_words.h"
+#include "client/internal/admin.h"
+#include "core/cluster_map.h"
 
 namespace cistern {
+namespace {
+
+bool NobodyHasFabric(const ClusterMap& map) {
+  return !map.nodes.empty() && std::all_of(map.nodes.begin(), map.nodes.end(), [](const NodeEntry& node) {
+    return std::all_of(node.shards.begin(), node.shards.end(),
+                       [](const ShardAddress& shard) { return shard.fabric.empty(); });
+  });
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Client>> ConnectClient(const CliOptions& options,
                                               const std::function<void(ClientOptions&)>& adjust) {
@@ -31,6 +45,14 @@ Result<std::unique_ptr<Client>> ConnectClient(const CliOptions& options,
   client.require_rdma = options.fabric.require_rdma;
   if (adjust) adjust(client);
   Result<std::unique_ptr<Client>> connected = Client::Connect(client);
+  // Without this every part would be a miss of a peer that is gone. `peers` shows each node's reason.
+  if (connected.ok() && options.transport == "ucx" && options.command != "peers" &&
+      NobodyHasFabric(internal::Map(*connected.value()))) {
+    return Status(
+        Code::kFailedPrecondition,
+        "--transport ucx reaches no node: none of the cluster has an address on the fabric; start nodes "
+        "with --fabric HOST:PORT (docs/fabric.md), or leave --transport ucx away");
+  }
   if (connected.ok()) return connected;
   return Status(connected.status().code(), RouterWords(connected.status().message()));
 }

@@ -32,6 +32,12 @@ class Fabric(Case):
         self.assertEqual({peer["transport"] for node in nodes for peer in node["peers"]} - {"socket", "map"}, {"ucx"}, nodes)
         self.assertGreater(self.node_counters()["peer_transport_ucx"], 0)
 
+    def test_ucx_to_nodes_without_a_fabric_is_refused_and_not_a_miss(self):
+        self.up(nodes=1)
+        done = run(harness.BIN / "cistern", "replay", self.trace(2), "--transport", "ucx", "--router", self.router)
+        self.assertEqual((done.returncode, done.stdout), (2, ""), done)
+        self.assertIn("start nodes with --fabric HOST:PORT", done.stderr)
+
     def test_auto_takes_the_fabric_only_where_there_is_no_map(self):
         self.up("--fabric", "127.0.0.1:0", nodes=1)
         for flags, path in (((), "map"), (("--fabric", "127.0.0.1"), "map"), (("--transport", "ucx"), "ucx")):
