@@ -205,11 +205,6 @@ class DiskLog {
   void CountFindings(FileId file, const std::vector<ScanFinding>& findings);
 
   // disk_log_reclaim.cc
-  struct Copy {
-    uint32_t page = 0;
-    uint32_t end = 0;  // Of the wanted bytes, in the extent.
-    std::vector<FooterEntry> parts;
-  };
   void MaintainStep();
   void CreateExtents();
   void StartSeal(FileId file);
@@ -217,15 +212,22 @@ class DiskLog {
   // Its header says free on the disk, and then its last page as well: the header of its next use may be torn.
   void WriteFree(FileId file, std::function<void(int)> done);
   void StartReclaim(FileId victim);
+  void StartFree();
+  void RemoveFreed();
+  void FinishJob();
+
+  // disk_log_carry.cc
+  struct Copy {
+    uint32_t page = 0;
+    uint32_t end = 0;  // Of the wanted bytes, in the extent.
+    std::vector<FooterEntry> parts;
+  };
   void PlanCopies(std::vector<FooterEntry> entries);
   void CopyOn();
   void CopyRecords(uint64_t& budget);
   bool BeginCarrying();
   bool CarryOn(uint64_t& budget);
   void Carried();
-  void StartFree();
-  void RemoveFreed();
-  void FinishJob();
 
   const DiskLogOptions options_;
   Manifest& manifest_;
