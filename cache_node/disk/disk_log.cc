@@ -129,6 +129,7 @@ bool DiskLog::IsAt(const DiskEntry* entry, uint32_t extent, const FooterEntry& p
 void DiskLog::OnDurable(uint32_t extent, absl::Span<const FooterEntry> entries) {
   for (const FooterEntry& place : entries) {
     DiskEntry* entry = index_.Find(place.block.hash, place.coord);
+    if (place.kind != RecordKind::kBlock) OnDropsDurable(place);
     if (place.kind != RecordKind::kBlock || !IsAt(entry, extent, place) || entry->durable) continue;
     entry->durable = true;
     ++counters_.durable_parts;
@@ -139,8 +140,8 @@ void DiskLog::OnDurable(uint32_t extent, absl::Span<const FooterEntry> entries) 
 void DiskLog::OnLost(uint32_t extent, absl::Span<const FooterEntry> entries) {
   for (const FooterEntry& place : entries) {
     if (place.kind != RecordKind::kBlock) {
-      if (place.kind == RecordKind::kDropAll) drop_all_waiting_ = true;
-      continue;  // The hashes of a lost record of drops are gone with it; see docs/disk_format.md.
+      OnDropsLost(place);
+      continue;
     }
     ++counters_.lost_parts;
     DiskEntry* entry = index_.Find(place.block.hash, place.coord);
@@ -154,8 +155,10 @@ void DiskLog::OnSealed(uint32_t file, uint32_t data_end, std::vector<FooterEntry
   extent.footer = footer;
   extent.data_end = data_end;
   extent.entries = static_cast<uint32_t>(entries.size());
-  extent.has_drops = std::any_of(entries.begin(), entries.end(),
-                                 [](const FooterEntry& entry) { return entry.kind != RecordKind::kBlock; });
+  extent.drops =
+      static_cast<uint32_t>(std::count_if(entries.begin(), entries.end(), [](const FooterEntry& entry) {
+        return entry.kind != RecordKind::kBlock;
+      }));
   if (!footer) extent.kept = std::move(entries);
   Record(file, extent);
 }
@@ -219,7 +222,8 @@ Nanos DiskLog::NextWake() const {
   // Where nothing wakes at the end of a request (simulation), time has to.
   if (queue_.open() > 0 && queue_.disk().WaitFd() < 0) return clock_.Now() + kMillisecond / 10;
   if (HasDropsWaiting() && !degraded_) return clock_.Now() + kMillisecond;
-  if (job_ == Job::kErasing || (job_ == Job::kCopying && copy_loaded_))
+  if (job_ == Job::kErasing || (job_ == Job::kSearching && !copy_reading_) ||
+      (job_ == Job::kCopying && copy_loaded_))
     return clock_.Now() + kMillisecond / 4;
   const bool jobs =
       job_ == Job::kLeaving || job_ == Job::kRemoving || !seal_queue_.empty() || !repair_queue_.empty();

@@ -29,7 +29,10 @@ inline constexpr uint32_t kExtentsMin = 3;  // One that is written, one that lea
 inline constexpr uint64_t kCopyBytesMax = kExtentBytes / 2;  // Of a leaving extent that is written again.
 // Of that in one turn, a record's header page counted along: a hit waits so long. Records are cut for it.
 inline constexpr uint64_t kReclaimBytesPerTurn = 64u << 10;
-inline constexpr size_t kDropsPerTurn = 2048;   // Hashes of drops that one turn appends: 64 KiB.
+inline constexpr size_t kDropsPerTurn = 2048;  // Hashes of drops that one turn appends: 64 KiB.
+// Hashes of drops that wait for a disk that takes no writes: 32 MiB. At more, all that is on the disk goes
+// with the next start.
+inline constexpr size_t kDropsWaitingMax = 1u << 20;
 inline constexpr uint32_t kReadyExtents = 2;    // Free files kept ready.
 inline constexpr uint32_t kFreeExtentsMax = 4;  // More free files than that give their space back.
 inline constexpr Nanos kDegradedRetryMin = kSecond;
@@ -66,6 +69,7 @@ struct DiskLogCounters {
   uint64_t repaired_extents = 0;  // Header or footer written anew by a start.
   uint64_t recovered_parts = 0;
   uint64_t scanned_extents = 0;
+  uint64_t lost_drops = 0;    // Nobody knows of what any more: what is older goes with the next start.
   uint64_t lost_extents = 0;  // Gone, or another's or an older file in their place.
   uint64_t degraded_times = 0;
 };
@@ -140,6 +144,7 @@ class DiskLog {
   void Stop();
   bool IsIdle() const { return writer_->IsIdle() && queue_.open() == 0; }
 
+  size_t drops_waiting() const { return drops_waiting_.size(); }  // At most kDropsWaitingMax.
   bool degraded() const { return degraded_; }
   bool recovering() const { return !scan_queue_.empty(); }
   // Extents still to be scanned by this start, and how many there were.
@@ -164,7 +169,7 @@ class DiskLog {
   void SayDamageLeftOut(Nanos now);
 
   // disk_log_append.cc
-  bool HasDropsWaiting() const { return !drops_waiting_.empty() || drop_all_waiting_; }
+  bool HasDropsWaiting() const { return !drops_waiting_.empty() || drop_all_waiting_ || gone_before_ != 0; }
   std::optional<Appended> Refuses(const RecordHeader& header, uint16_t layout) const;
   void EnterParts(const RecordHeader& header, uint16_t layout);
   // disk_log.cc
@@ -186,7 +191,20 @@ class DiskLog {
   // disk_log_drop.cc
   void NoteDrop(const BlockHash& hash);
   void AppendDrops();
+  void AppendDropOfAll();
+  void OnDropsDurable(const FooterEntry& record);
+  void OnDropsLost(const FooterEntry& record);
+  // The generation before which the record says that things are gone.
+  static uint64_t WhatItDrops(const FooterEntry& record, const ExtentUse& use) {
+    return DroppedBefore(record.block.fingerprint, GenerationOf(use.life, record.page));
+  }
+  void LoseDrops(uint64_t generation, std::string_view why);
+  // Of the leaving extent.
+  static constexpr std::string_view kNotKept = "a record of drops cannot be kept";
+  void LoseDropsOf(const FooterEntry& record) { LoseDrops(WhatItDrops(record, UseOf(job_file_)), kNotKept); }
   void EraseOn();
+  void SearchOn();
+  void SearchIn(const std::byte* pages, uint32_t bytes);
 
   // disk_log_recover.cc
   absl::Status ReadAllEnds();
@@ -199,6 +217,7 @@ class DiskLog {
   void OpenLog();
   bool RecoverStep();
   void TakeScanned(FileId file, ExtentScan& scan);
+  void TakeNothingBefore(FileId file, uint64_t generation);
   void ApplyDrop(const FooterEntry& entry, const ExtentUse& use, const std::byte* payload);
   void TakeEntry(FileId file, const ExtentUse& use, const FooterEntry& entry);
   void MarkUnreadable(FileId file, const absl::Status& why);
@@ -212,6 +231,8 @@ class DiskLog {
   // Its header says free on the disk, and then its last page as well: the header of its next use may be torn.
   void WriteFree(FileId file, std::function<void(int)> done);
   void StartReclaim(FileId victim);
+  void StartErasing();
+  void LeaveOrStay();
   void StartFree();
   void RemoveFreed();
   void FinishJob();
@@ -251,8 +272,12 @@ class DiskLog {
   uint64_t next_life_ = 1;
   CoordsSeen coords_seen_;
   bool drop_tells_ = false;              // The block that is being dropped goes into a record.
-  std::deque<BlockHash> drops_waiting_;  // For a record.
+  std::deque<BlockHash> drops_waiting_;  // For a record,
+  std::deque<BlockHash> drops_flying_;   // and in records that are not durable yet.
   bool drop_all_waiting_ = false;
+  // Not 0: a record of drops could not be kept. Everything before this generation goes with the next start,
+  // and a record that says so waits.
+  uint64_t gone_before_ = 0;
 
   // Recovery, newest extent first: what is gone is known before what it was.
   std::vector<FileId> scan_queue_;  // Next at the back.
@@ -262,11 +287,24 @@ class DiskLog {
   uint64_t dropped_all_ = 0;
 
   // The job under way: footers of recovered extents, repairs, reclaim.
-  enum class Job : uint8_t { kNone, kWriting, kLoading, kErasing, kCopying, kLeaving, kFreeing, kRemoving };
+  enum class Job : uint8_t {
+    kNone,
+    kWriting,
+    kLoading,
+    kErasing,
+    kSearching,
+    kCopying,
+    kLeaving,
+    kFreeing,
+    kRemoving
+  };
   Job job_ = Job::kNone;
   FileId job_file_ = 0;
   std::vector<FileId> seal_queue_, repair_queue_;
   size_t erased_ = 0;  // Pieces of the index, of an extent whose parts nobody can name.
+  // Its records of drops are looked for from here on, and so many are missing.
+  uint32_t search_at_ = 0, drops_missing_ = 0;
+  bool carry_again_ = false;  // A record of drops was lost on its way to the log's end.
   std::deque<Copy> copies_;
   bool copy_all_ = false;  // Also what was never read.
   bool copy_loaded_ = false, copy_reading_ = false;

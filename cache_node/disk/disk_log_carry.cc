@@ -54,6 +54,7 @@ void DiskLog::CopyOn() {
     // A failed write took the open extent, and no other is left: these parts cannot be kept.
     for (const Copy& copy : copies_) {
       for (const FooterEntry& place : copy.parts) {
+        if (place.kind != RecordKind::kBlock) LoseDropsOf(place);
         const DiskEntry* entry = index_.Find(place.block.hash, place.coord);
         if (place.kind != RecordKind::kBlock || !IsAt(entry, job_file_, place)) continue;
         ++counters_.evicted_parts;
@@ -64,6 +65,7 @@ void DiskLog::CopyOn() {
     reclaims_turn_ = false;
   }
   if (copies_.empty()) {
+    if (gone_before_ != 0 && !stuck) return;  // That is told first.
     leave_after_ = writer_->appended();
     job_ = Job::kLeaving;
     return;
@@ -123,7 +125,7 @@ bool DiskLog::BeginCarrying() {
     if (!good) {
       ++counters_.corrupt_headers;
       SayDamage(job_file_, copy.page * kPageBytes, "header of a record that was to be kept");
-      if (block) EraseEntry(place.block.hash, place.coord, *entry);
+      block ? EraseEntry(place.block.hash, place.coord, *entry) : LoseDropsOf(place);
       continue;
     }
     const uint32_t at = RoundUpTo(wanted.PayloadBytes(), kPartAlign);
@@ -138,6 +140,8 @@ bool DiskLog::BeginCarrying() {
     return true;
   }
   wanted.block = header->block;
+  if (wanted.kind != RecordKind::kBlock)  // What was stored since stays.
+    wanted.block.fingerprint = WhatItDrops(copy.parts.front(), header->use);
   wanted.layout = header->layout;
   wanted.depth = header->depth;
   wanted.tail = header->tail;
@@ -166,8 +170,11 @@ bool DiskLog::CarryOn(uint64_t& budget) {
         ++counters_.corrupt_payloads;
         SayDamage(job_file_, place->page * kPageBytes, "payload of a record that was to be kept");
         const DiskEntry* entry = index_.Find(place->block.hash, place->coord);
-        if (place->kind == RecordKind::kBlock && IsAt(entry, job_file_, *place))
+        if (place->kind != RecordKind::kBlock) {
+          LoseDropsOf(*place);
+        } else if (IsAt(entry, job_file_, *place)) {
           EraseEntry(place->block.hash, place->coord, *entry);
+        }
         parts.erase(place);
       }
       carried_.reset();

@@ -2,10 +2,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "cache_node/disk/disk_log.h"
 #include "core/crc32c.h"
 
 namespace cistern {
+namespace {
+
+constexpr uint32_t kSearchBytesPerTurn = 256u << 10;  // Whose pages are looked at for records of drops.
+
+}  // namespace
 
 void DiskLog::NoteDrop(const BlockHash& hash) {
   if (recovering()) {  // An extent that is still to be scanned may have it.
@@ -27,7 +33,12 @@ bool DiskLog::DropPart(const BlockHash& hash, PartCoord coord) {
 // The record comes behind all that was still written of the block meanwhile.
 void DiskLog::EndDrop(const BlockHash& hash) {
   NoteDrop(hash);
-  if (std::exchange(drop_tells_, false)) drops_waiting_.push_back(hash);
+  if (!std::exchange(drop_tells_, false)) return;
+  drops_waiting_.push_back(hash);
+  if (drops_waiting_.size() <= kDropsWaitingMax) return;
+  drops_waiting_.clear();
+  LoseDrops(GenerationOf(next_life_, 0),
+            "more than kDropsWaitingMax drops wait for a disk that takes no writes");
 }
 
 uint64_t DiskLog::DropAll() {
@@ -72,21 +83,86 @@ void DiskLog::EraseOn() {
     return true;
   });
   if (counters_.evicted_parts > before) tails_.Doubt();
-  if (++erased_ == index_.pieces()) job_ = Job::kCopying;  // Of nothing.
+  if (++erased_ < index_.pieces()) return;
+  job_ = Job::kSearching;
+  search_at_ = kPageBytes;
+  drops_missing_ = table_.HasOlder(UseOf(job_file_).life) ? table_.Find(job_file_)->drops : 0;
+}
+
+// What such an extent drops stays dropped: its records of drops go on, as they do where it has its list.
+// Their pages find them; what lies in other records is not looked at.
+void DiskLog::SearchOn() {
+  if (copy_reading_) return;
+  const Extent& extent = *table_.Find(job_file_);
+  if (drops_missing_ == 0 || search_at_ >= extent.data_end) {
+    if (drops_missing_ > 0) LoseDrops(GenerationOf(extent.use.life, 0), kNotKept);
+    job_ = Job::kCopying;
+    return;
+  }
+  const uint32_t bytes = std::min(kSearchBytesPerTurn, extent.data_end - search_at_);
+  copy_reading_ = true;
+  Read(job_file_, search_at_, aux_, bytes, [this, bytes](int error) {
+    copy_reading_ = false;
+    if (error == 0) return SearchIn(aux_, bytes);
+    search_at_ += bytes;
+  });
+}
+
+void DiskLog::SearchIn(const std::byte* pages, uint32_t bytes) {
+  const ExtentUse use = UseOf(job_file_);
+  for (const uint32_t begin = search_at_; search_at_ < begin + bytes && drops_missing_ > 0;) {
+    const absl::StatusOr<RecordHeader> header = DecodeRecordHeader(pages + (search_at_ - begin));
+    const uint32_t page = search_at_ / kPageBytes;
+    if (!header.ok() || header->extent != job_file_ || header->page != page || header->use != use) {
+      search_at_ += kPageBytes;
+      continue;
+    }
+    search_at_ += header->RecordBytes();
+    if (header->kind == RecordKind::kBlock) continue;
+    --drops_missing_;
+    copies_.push_back({.page = page, .end = search_at_, .parts = {}});
+    AppendEntries(*header, copies_.back().parts);
+  }
+}
+
+// Memory knows what was dropped; the next start does not. So it takes nothing that is older.
+void DiskLog::LoseDrops(uint64_t generation, std::string_view why) {
+  ++counters_.lost_drops;
+  gone_before_ = std::max(gone_before_, generation);
+  Say(true,
+      absl::StrCat("nvme: ", std::string(why),
+                   "; so that nothing of what was dropped comes back, the next start does not take what "
+                   "was stored before"));
+}
+
+void DiskLog::OnDropsDurable(const FooterEntry& record) {
+  if (record.kind != RecordKind::kDrop || record.block.fingerprint != 0) return;
+  drops_flying_.erase(drops_flying_.begin(),
+                      drops_flying_.begin() + static_cast<ptrdiff_t>(record.length / sizeof(BlockHash)));
+}
+
+// With a write that failed. They are written again: in what they name nothing is found meanwhile.
+void DiskLog::OnDropsLost(const FooterEntry& record) {
+  if (record.kind == RecordKind::kDropAll) {
+    if (record.block.fingerprint == 0) drop_all_waiting_ = true;
+    gone_before_ = std::max(gone_before_, record.block.fingerprint);
+  } else if (record.block.fingerprint != 0) {
+    carry_again_ = true;
+  } else {
+    const auto end = drops_flying_.begin() + static_cast<ptrdiff_t>(record.length / sizeof(BlockHash));
+    drops_waiting_.insert(drops_waiting_.begin(), drops_flying_.begin(), end);
+    drops_flying_.erase(drops_flying_.begin(), end);
+  }
 }
 
 // Says on disk what is gone, so that no start brings it back. After a record that is being copied: that was
 // begun before.
 void DiskLog::AppendDrops() {
   if (!HasDropsWaiting() || degraded_ || writer_->is_copying()) return;
+  if (drop_all_waiting_ || gone_before_ != 0) return AppendDropOfAll();
   RecordHeader header;
   std::vector<const std::byte*> data;
   bool damaged = false;
-  if (drop_all_waiting_) {
-    header.kind = RecordKind::kDropAll;
-    drop_all_waiting_ = !writer_->Append(header, data, damaged);
-    return;
-  }
   header.kind = RecordKind::kDrop;
   const size_t count = std::min(drops_waiting_.size(), kDropsPerTurn);
   const std::vector<BlockHash> hashes(drops_waiting_.begin(),
@@ -97,6 +173,18 @@ void DiskLog::AppendDrops() {
   data.push_back(bytes);
   if (!writer_->Append(header, data, damaged)) return;
   drops_waiting_.erase(drops_waiting_.begin(), drops_waiting_.begin() + static_cast<ptrdiff_t>(count));
+  drops_flying_.insert(drops_flying_.end(), hashes.begin(), hashes.end());
+}
+
+// Of all there is, or of what is older than drops that were lost.
+void DiskLog::AppendDropOfAll() {
+  RecordHeader header;
+  header.kind = RecordKind::kDropAll;
+  if (!drop_all_waiting_) header.block.fingerprint = gone_before_;
+  bool damaged = false;
+  if (!writer_->Append(header, {}, damaged)) return;
+  drop_all_waiting_ = false;
+  gone_before_ = 0;
 }
 
 }  // namespace cistern

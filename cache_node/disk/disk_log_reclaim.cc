@@ -17,6 +17,7 @@ constexpr uint32_t kSpareFrom = 16;  // Extents from which on reclaim keeps more
 void DiskLog::MaintainStep() {
   if (stopping_) return;
   if (job_ == Job::kErasing) return EraseOn();
+  if (job_ == Job::kSearching) return SearchOn();
   if (job_ == Job::kCopying) return CopyOn();
   // It looks at all extents: not in every turn.
   const Nanos now = clock_.Now();
@@ -26,7 +27,7 @@ void DiskLog::MaintainStep() {
   table_.Recount();
   CreateExtents();
   if (job_ == Job::kLeaving) {
-    if (writer_->ended() >= leave_after_ && table_.Find(job_file_)->readers == 0) StartFree();
+    if (writer_->ended() >= leave_after_ && table_.Find(job_file_)->readers == 0) LeaveOrStay();
     return;
   }
   if (job_ == Job::kRemoving && manifest_.HasSettled(remove_after_)) return RemoveFreed();
@@ -145,10 +146,12 @@ void DiskLog::StartReclaim(FileId victim) {
   copies_.clear();
   copy_all_ = extent.live_bytes < kSparseBytes;
   copy_loaded_ = copy_reading_ = false;
-  if (!extent.footer) {
+  carry_again_ = false;
+  if (!extent.footer && extent.kept.size() == extent.entries) {
     job_ = Job::kCopying;
     return PlanCopies(std::move(extent.kept));
   }
+  if (!extent.footer) return StartErasing();
   job_ = Job::kLoading;
   const uint32_t bytes = FooterBytes(extent.entries);
   Read(victim, kExtentBytes - bytes, aux_, bytes, [this, bytes](int error) {
@@ -161,9 +164,21 @@ void DiskLog::StartReclaim(FileId victim) {
     }
     ++counters_.corrupt_footers;
     SayDamage(job_file_, kExtentBytes - bytes, "footer, of an extent that makes room");
-    job_ = Job::kErasing;  // Nobody can say what is wanted of it.
-    erased_ = 0;
+    StartErasing();
   });
+}
+
+// Nobody can say what is wanted of it.
+void DiskLog::StartErasing() {
+  job_ = Job::kErasing;
+  erased_ = 0;
+}
+
+// All that went on is on the disk. Or a write failed: then what it dropped goes on with the next try.
+void DiskLog::LeaveOrStay() {
+  if (!carry_again_) return StartFree();
+  table_.Find(job_file_)->state = ExtentState::kSealed;
+  FinishJob();
 }
 
 // Its header says free from here on, or it is gone where fewer files are wanted.
@@ -176,6 +191,7 @@ void DiskLog::StartFree() {
       FinishJob();
       table_.Find(file)->state = ExtentState::kSealed;
       table_.Find(file)->footer = false;
+      table_.Find(file)->entries = table_.Find(file)->drops = 0;  // They have gone on.
       return Degrade(error, "freeing an extent");
     }
     CrashHere(CrashPoint::kExtentFreed);

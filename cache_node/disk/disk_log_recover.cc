@@ -234,7 +234,7 @@ void DiskLog::TakeScanned(FileId file, ExtentScan& scan) {
   ++counters_.scanned_extents;
   for (const FooterEntry& entry : scan.entries()) {
     if (entry.kind == RecordKind::kBlock) continue;
-    extent.has_drops = true;
+    ++extent.drops;
     const std::byte* payload = nullptr;
     const auto record = scan.ReadRecord(entry.page, &payload);
     const bool good = record.ok() && record->has_value() && PayloadIsWhole(**record, payload);
@@ -242,7 +242,8 @@ void DiskLog::TakeScanned(FileId file, ExtentScan& scan) {
       ApplyDrop(entry, extent.use, payload);
     } else {
       ++counters_.corrupt_payloads;
-      SayDamage(file, entry.page * kPageBytes, "a record of drops, and what it dropped may be back");
+      SayDamage(file, entry.page * kPageBytes, "a record of drops");
+      TakeNothingBefore(file, WhatItDrops(entry, extent.use));
     }
   }
   // Deepest parts were written first; the last of a key counts.
@@ -257,8 +258,17 @@ void DiskLog::TakeScanned(FileId file, ExtentScan& scan) {
   Record(file, extent);
 }
 
+// A record of drops cannot be read: any of the older parts may be what it names.
+void DiskLog::TakeNothingBefore(FileId file, uint64_t generation) {
+  ++counters_.lost_drops;
+  dropped_all_ = std::max(dropped_all_, generation);
+  Say(true, absl::StrCat("nvme extent ", file,
+                         ": a record of drops is lost; so that nothing it named comes "
+                         "back, what was stored before it is a miss"));
+}
+
 void DiskLog::ApplyDrop(const FooterEntry& entry, const ExtentUse& use, const std::byte* payload) {
-  const uint64_t generation = GenerationOf(use.life, entry.page);
+  const uint64_t generation = WhatItDrops(entry, use);
   if (entry.kind == RecordKind::kDropAll) {
     dropped_all_ = std::max(dropped_all_, generation);
     return;

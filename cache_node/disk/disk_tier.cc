@@ -377,6 +377,8 @@ void DiskTier::AddStats(NodeStats& stats) const {
   out["nvme_torn_tails_total"] = log.torn_tails;
   out["nvme_repaired_extents_total"] = log.repaired_extents;
   out["nvme_lost_extents_total"] = log.lost_extents;
+  out["nvme_drops_waiting"] = log_->drops_waiting();
+  out["nvme_lost_drops_total"] = log.lost_drops;
   out["nvme_recovered_parts_total"] = log.recovered_parts;
   out["corruption_manifest_total"] = options_.manifest_rebuilt ? 1 : 0;
   out["manifest_commits_total"] = manifest_->commits();

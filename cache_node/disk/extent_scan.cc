@@ -123,11 +123,14 @@ absl::StatusOr<bool> ExtentScan::OneRecord() {
   const bool whole = PayloadIsWhole(*header, record + kPageBytes);
   if (!whole) {
     tail_.push_back({"payload", at_, "checksum"});
+    if (header->kind != RecordKind::kBlock) AppendEntries(*header, tail_drops_);
   } else {
     if (gap_begin_.has_value())
       Note("record", *gap_begin_, absl::StrCat(at_ - *gap_begin_, " bytes are no record"));
     for (ScanFinding& finding : tail_) Note("payload", finding.offset, std::move(finding.what));
     tail_.clear();
+    entries_.insert(entries_.end(), tail_drops_.begin(), tail_drops_.end());
+    tail_drops_.clear();
     AppendEntries(*header, entries_);
     ++records_;
     data_end_ = at_ + record_bytes;

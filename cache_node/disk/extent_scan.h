@@ -53,7 +53,8 @@ class ExtentScan {
   ExtentUse use() const { return use_.value_or(ExtentUse{}); }
   const std::optional<FooterTrailer>& trailer() const { return trailer_; }
 
-  // By ReadEntries, or by Step so far.
+  // By ReadEntries, or by Step so far. Of records that are not whole only those of drops are there, where
+  // they are not in the torn tail: whoever asks has to know that something was dropped.
   const std::vector<FooterEntry>& entries() const { return entries_; }
   std::vector<FooterEntry> TakeEntries() { return std::move(entries_); }
   uint32_t data_end() const { return data_end_; }
@@ -83,9 +84,10 @@ class ExtentScan {
   std::vector<FooterEntry> entries_;
   uint32_t data_end_ = kPageBytes;
   uint32_t records_ = 0;
-  uint32_t at_ = kPageBytes;           // Next page to look at.
-  std::optional<uint32_t> gap_begin_;  // Pages since there were no record.
-  std::vector<ScanFinding> tail_;      // Found behind the last good record.
+  uint32_t at_ = kPageBytes;             // Next page to look at.
+  std::optional<uint32_t> gap_begin_;    // Pages since there were no record.
+  std::vector<ScanFinding> tail_;        // Found behind the last good record,
+  std::vector<FooterEntry> tail_drops_;  // and damaged records of drops among it.
   std::vector<ScanFinding> findings_;
 };
 

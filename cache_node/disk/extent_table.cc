@@ -40,7 +40,7 @@ std::optional<FileId> ExtentTable::Victim(bool must, bool can_copy) const {
   uint64_t life = UINT64_MAX, live = kSparseBytes;
   for (const auto& [file, extent] : extents_) {
     if (extent.state != ExtentState::kSealed || !extent.scanned) continue;
-    if (extent.live_parts == 0 && !(extent.has_drops && HasOlder(extent.use.life))) return file;
+    if (extent.live_parts == 0 && !(extent.drops > 0 && HasOlder(extent.use.life))) return file;
     if (can_copy && extent.live_bytes < live) {
       emptiest = file;
       live = extent.live_bytes;

@@ -28,13 +28,13 @@ enum class ExtentState : uint8_t {
 struct Extent {
   ExtentState state = ExtentState::kFree;
   ExtentUse use;
-  bool scanned = true;     // Its parts are in the index.
-  bool footer = false;     // On disk; else `kept` has the entries.
-  bool has_drops = false;  // Records that say what is gone.
-  bool lost = false;       // Free, and its row in the manifest stays until it is used again.
+  bool scanned = true;  // Its parts are in the index.
+  bool footer = false;  // On disk; else `kept` has the entries.
+  bool lost = false;    // Free, and its row in the manifest stays until it is used again.
   uint32_t entries = 0;
   uint32_t data_end = 0;
   uint32_t records = 0;
+  uint32_t drops = 0;    // Those of them that say what is gone.
   uint32_t readers = 0;  // Reads under way.
   uint32_t live_parts = 0;
   uint64_t live_bytes = 0;

@@ -195,7 +195,8 @@ class Checker {
     const uint64_t life = scan.use().life;
     for (const FooterEntry& entry : scan.entries()) {
       const uint64_t generation = GenerationOf(life, entry.page);
-      if (entry.kind == RecordKind::kDropAll) dropped_all_ = std::max(dropped_all_, generation);
+      if (entry.kind == RecordKind::kDropAll)
+        dropped_all_ = std::max(dropped_all_, DroppedBefore(entry.block.fingerprint, generation));
       if (entry.kind != RecordKind::kBlock)
         continue;  // Single drops only lower the count; they are no problem.
       Newest& newest = newest_[{.block = entry.block, .coord = entry.coord}];

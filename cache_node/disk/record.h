@@ -74,6 +74,11 @@ enum class RecordKind : uint16_t {
   kDrop = 2,     // Payload: hashes of blocks of which everything older is gone.
   kDropAll = 3,  // Everything older is gone.
 };
+// Older than what: a record of drops that was written again says so in the fingerprint's place, which is 0 in
+// one that speaks of all before itself.
+constexpr uint64_t DroppedBefore(uint64_t fingerprint, uint64_t generation) {
+  return fingerprint == 0 || fingerprint > generation ? generation : fingerprint;
+}
 
 // A record is a header page and a payload, padded to whole pages.
 struct RecordHeader {
