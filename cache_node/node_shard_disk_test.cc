@@ -216,6 +216,33 @@ TEST_F(NodeShardDisk, F42_WritersWaitForASlowDisk) {
   EXPECT_EQ(Counter("offload_dropped_total"), 0u);
 }
 
+// The log knows as many coordinates as it can, of what is on disk; RAM has begun anew. A part of another is
+// not taken as stored, and the reason is counted.
+TEST_F(NodeShardDisk, PartsOfTooManyCoordinatesAreCountedAsNotStored) {
+  StartWithDisk();
+  const std::vector<std::byte> bytes(64, std::byte{7});
+  RecordHeader header;
+  header.block = world->Blocks(1)[0];
+  for (uint32_t coord = 0; coord < kCoordsSeenMax; ++coord) {
+    header.parts.push_back({.coord = PartCoord::Unpack(coord),
+                            .at = coord % kPartsPerRecordMax * kPartAlign,
+                            .length = kPartAlign,
+                            .crc = Crc32c(bytes.data(), bytes.size())});
+    if (header.parts.size() < kPartsPerRecordMax && coord + 1 < kCoordsSeenMax) continue;
+    const std::vector<const std::byte*> data(header.parts.size(), bytes.data());
+    header.parts.front().at = 0;
+    while (disk().log().Append(header, data) != DiskLog::Appended::kOk) Turn();
+    header.parts.clear();
+  }
+  EXPECT_EQ(Store(world->Chain(world->Blocks(1), kPart, {{200, 0, 0}})), 1u);
+  EXPECT_EQ(Store(world->Chain(world->Blocks(1), kPart, {{0, 0, 1}})), 1u);
+  Settle();
+  EXPECT_EQ(Counter("offload_dropped_names_total"), 1u);
+  EXPECT_EQ(Counter("offload_dropped_total"), 1u);
+  EXPECT_EQ(Counter("nvme_stored_parts_total"), 1u);
+  EXPECT_EQ(warnings.size(), 1u);
+}
+
 TEST_F(NodeShardDisk, TheWriteBudgetIsKept) {
   disk_options.daily_write_bytes = uint64_t{24} * 2 << 20;  // 2 MiB an hour.
   StartWithDisk();

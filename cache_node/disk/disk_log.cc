@@ -96,7 +96,7 @@ void DiskLog::Record(FileId file, const Extent& extent) {
 // --- index, with the sums that go with it
 
 void DiskLog::SetEntry(const BlockHash& hash, PartCoord coord, const DiskEntry& entry, TailMark tail) {
-  if (!coords_seen_.Add(coord.Packed())) return;
+  CISTERN_CHECK(coords_seen_.Add(coord.Packed()));  // Who sets it has asked.
   if (DiskEntry* old = index_.Find(hash, coord); old != nullptr) Unaccount(*old);
   index_.Insert(hash, coord, entry);
   if (tail.parts != 0) tails_.Add(hash, coord, tail);

@@ -68,6 +68,8 @@ struct DiskLogCounters {
   uint64_t torn_tails = 0;
   uint64_t repaired_extents = 0;  // Header or footer written anew by a start.
   uint64_t recovered_parts = 0;
+  uint64_t unnamed_parts =
+      0;  // On disk and not taken: kDiskLayoutsMax layouts or kCoordsSeenMax coordinates.
   uint64_t scanned_extents = 0;
   uint64_t lost_drops = 0;    // Nobody knows of what any more: what is older goes with the next start.
   uint64_t lost_extents = 0;  // Gone, or another's or an older file in their place.
@@ -103,6 +105,7 @@ class DiskLog {
     kOk,
     kNoRoom,   // The ring, or the log while reclaim is behind: try again after Poll.
     kOff,      // Degraded: not taken.
+    kNoName,   // Of a layout beyond kDiskLayoutsMax or a coordinate beyond kCoordsSeenMax: not taken.
     kDamaged,  // A part's bytes do not have their CRC any more.
   };
   Appended Append(RecordHeader& header, absl::Span<const std::byte* const> data);
@@ -170,7 +173,7 @@ class DiskLog {
 
   // disk_log_append.cc
   bool HasDropsWaiting() const { return !drops_waiting_.empty() || drop_all_waiting_ || gone_before_ != 0; }
-  std::optional<Appended> Refuses(const RecordHeader& header, uint16_t layout) const;
+  std::optional<Appended> Refuses(const RecordHeader& header, uint16_t layout);
   void EnterParts(const RecordHeader& header, uint16_t layout);
   // disk_log.cc
   std::optional<FreshExtent> NextExtent();
@@ -220,6 +223,7 @@ class DiskLog {
   void TakeNothingBefore(FileId file, uint64_t generation);
   void ApplyDrop(const FooterEntry& entry, const ExtentUse& use, const std::byte* payload);
   void TakeEntry(FileId file, const ExtentUse& use, const FooterEntry& entry);
+  void SayUnnamed();
   void MarkUnreadable(FileId file, const absl::Status& why);
   void CountFindings(FileId file, const std::vector<ScanFinding>& findings);
 
@@ -324,6 +328,7 @@ class DiskLog {
   Nanos create_blocked_until_ = 0;
 
   bool stopping_ = false;
+  bool said_unnamed_ = false;
   bool degraded_ = false;
   bool probing_ = false;
   Nanos retry_after_ = kDegradedRetryMin;

@@ -15,8 +15,16 @@ bool DiskLog::MayAppend(uint32_t record_bytes) const {
   return left >= kCopyBytesMax + record_bytes;
 }
 
-std::optional<DiskLog::Appended> DiskLog::Refuses(const RecordHeader& header, uint16_t layout) const {
-  if (degraded_ || stopping_ || layout == kDiskLayoutsMax) return Appended::kOff;
+// What no drop of its block would find may not be kept.
+std::optional<DiskLog::Appended> DiskLog::Refuses(const RecordHeader& header, uint16_t layout) {
+  if (degraded_ || stopping_) return Appended::kOff;
+  const bool named = layout != kDiskLayoutsMax &&
+                     std::all_of(header.parts.begin(), header.parts.end(),
+                                 [&](const auto& part) { return coords_seen_.Add(part.coord.Packed()); });
+  if (!named) {
+    SayUnnamed();
+    return Appended::kNoName;
+  }
   if (!MayAppend(header.RecordBytes())) return Appended::kNoRoom;
   return std::nullopt;
 }

@@ -18,6 +18,7 @@ void DiskLog::NoteDrop(const BlockHash& hash) {
     dropped_[hash] = UINT64_MAX;
     drop_tells_ = true;
   }
+  if (counters_.unnamed_parts > 0) drop_tells_ = true;
   if (writer_->is_copying() && !carried_.has_value() && hash == copied_.block.hash)
     drop_tells_ = copied_dropped_ = true;
 }

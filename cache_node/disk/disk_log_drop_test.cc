@@ -82,6 +82,22 @@ class DiskLogDrops : public ::testing::Test {
     CISTERN_CHECK(false);
     return 0;
   }
+  // Parts of as many coordinates as can be known, in two extents that are full of them; the last of each have
+  // a block each. The last one's is returned.
+  static constexpr uint64_t kFull = kEntriesPerExtentMax / kPartsPerRecordMax;
+  static constexpr uint64_t kBlocksAnExtent = kFull + kEntriesPerExtentMax % kPartsPerRecordMax;
+  static_assert(2 * kEntriesPerExtentMax == kCoordsSeenMax);
+  uint64_t StoreCoords() {
+    uint32_t coord = 0;
+    for (uint64_t block = 0; block < 2 * kBlocksAnExtent; ++block) {
+      const bool full = block % kBlocksAnExtent < kFull;
+      LogWorld::Made made = world.Make(block, 64, full ? kPartsPerRecordMax : 1);
+      for (RecordHeader::Part& part : made.header.parts) part.coord = PartCoord::Unpack(coord++);
+      while (world.log->Append(made.header, made.data) != DiskLog::Appended::kOk) world.Turn();
+    }
+    world.Settle();
+    return 2 * kBlocksAnExtent - 1;
+  }
   // Another log.
   void Renew() {
     world.Close();
@@ -217,6 +233,66 @@ TEST_F(DiskLogDrops, AreNoNewerForHavingBeenWrittenAgain) {
   ASSERT_EQ(world.Get(kGone, kPart), Found::kRight);
   Reopen();
   EXPECT_EQ(world.Get(kGone, kPart), Found::kRight);
+}
+
+// Between the first part of a block to go and the end of its drop others store it anew: found until the next
+// start, and then a miss. What was dropped is not there again.
+TEST_F(DiskLogDrops, WhatIsStoredBeforeTheEndOfItsDropIsAMissAtMost) {
+  world.Put(kGone, kPart);
+  world.Put(kStays, kPart);
+  world.Settle();
+  const BlockHash gone = world.Block(kGone).hash;
+  EXPECT_TRUE(world.log->DropPart(gone, {}));
+  LogWorld::Made again = world.Make(100, kPart);  // Other bytes, so that it is known which is found.
+  again.header.block = world.Block(kGone);
+  EXPECT_EQ(world.log->Append(again.header, again.data), DiskLog::Appended::kOk);
+  const DiskEntry newer = *world.log->Find(gone, {});
+  world.log->EndDrop(gone);
+  world.Settle();
+  ASSERT_NE(world.log->Find(gone, {}), nullptr);
+  EXPECT_TRUE(world.log->Find(gone, {})->IsAt(newer));
+  world.Turns(20);
+  Reopen();
+  EXPECT_EQ(world.log->Find(gone, {}), nullptr);
+  EXPECT_EQ(world.Get(kStays, kPart), Found::kRight);
+}
+
+// Parts of more coordinates than can be known are refused, not taken and never found.
+TEST_F(DiskLogDrops, WhatNoDropWouldFindIsRefused) {
+  const uint64_t last = StoreCoords();
+  LogWorld::Made one = world.Make(last + 1, 64);
+  one.header.parts[0].coord = PartCoord::Unpack(1u << 20);
+  EXPECT_EQ(world.log->Append(one.header, one.data), DiskLog::Appended::kNoName);
+  EXPECT_EQ(world.log->Begin(one.header, one.data), DiskLog::Appended::kNoName);
+  one.header.parts[0].coord = PartCoord::Unpack(7);
+  EXPECT_EQ(world.log->Append(one.header, one.data), DiskLog::Appended::kOk);
+  world.Settle();
+  EXPECT_EQ(world.log->counters().durable_parts, kCoordsSeenMax + 1);
+}
+
+// A start that meets more of them than can be known leaves some out, and says so; they are dropped all the
+// same.
+TEST_F(DiskLogDrops, WhatAStartLeavesOutIsDroppedToo) {
+  const uint64_t last = StoreCoords();
+  world.Open();
+  world.disk->faults.reads_fail = true;  // Those are not seen this time.
+  world.Settle();
+  world.disk->faults.reads_fail = false;
+  LogWorld::Made other = world.Make(last + 1, 64);
+  other.header.parts[0].coord = PartCoord::Unpack(1u << 20);
+  while (world.log->Append(other.header, other.data) != DiskLog::Appended::kOk) world.Turn();
+  Reopen();
+  EXPECT_EQ(world.log->counters().unnamed_parts, 1u);
+  EXPECT_THAT(world.warnings, testing::Contains(testing::HasSubstr("kCoordsSeenMax")));
+  // The newest were met first.
+  const BlockHash gone[] = {world.Block(kBlocksAnExtent - 1).hash, other.header.block.hash};
+  EXPECT_EQ(world.Drop(gone), 1u);
+  world.Turns(20);
+  Reopen();
+  EXPECT_EQ(world.log->counters().unnamed_parts, 0u);
+  EXPECT_EQ(world.log->Find(gone[0], PartCoord::Unpack(kEntriesPerExtentMax - 1)), nullptr);
+  const BlockHash before = world.Block(kBlocksAnExtent - 2).hash;
+  EXPECT_NE(world.log->Find(before, PartCoord::Unpack(kEntriesPerExtentMax - 2)), nullptr);
 }
 
 // What waits for the disk has a bound; beyond it, the next start takes nothing that is older.

@@ -281,6 +281,14 @@ void DiskLog::ApplyDrop(const FooterEntry& entry, const ExtentUse& use, const st
   }
 }
 
+// Once: the counters tell the rest.
+void DiskLog::SayUnnamed() {
+  if (std::exchange(said_unnamed_, true)) return;
+  Say(true, absl::StrCat("nvme: ", kDiskLayoutsMax, " layouts (kDiskLayoutsMax) or ", kCoordsSeenMax,
+                         " coordinates (kCoordsSeenMax) are known; parts of others are not kept on disk "
+                         "(offload_dropped_names_total, nvme_unnamed_parts_total)"));
+}
+
 void DiskLog::TakeEntry(FileId file, const ExtentUse& use, const FooterEntry& place) {
   const uint64_t generation = GenerationOf(use.life, place.page);
   if (generation < dropped_all_) return;
@@ -290,7 +298,11 @@ void DiskLog::TakeEntry(FileId file, const ExtentUse& use, const FooterEntry& pl
     if (GenerationOf(UseOf(there->extent).life, there->page) >= generation) return;
   }
   const uint16_t layout = index_.LayoutNumber(place.layout);
-  if (layout == kDiskLayoutsMax) return;
+  if (layout == kDiskLayoutsMax || !coords_seen_.Add(place.coord.Packed())) {
+    // It stays where it is, not found, and drops are written down from here on whatever they find.
+    ++counters_.unnamed_parts;
+    return SayUnnamed();
+  }
   DiskEntry entry;
   entry.fingerprint = DiskEntry::Fold(place.block.fingerprint);
   entry.SetPlace(file, place.page, place.data_at);

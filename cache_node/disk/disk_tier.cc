@@ -161,6 +161,9 @@ void DiskTier::Ended(DiskLog::Appended how, size_t parts, uint64_t bytes) {
     case DiskLog::Appended::kOff:
       Drop(counters_.dropped_degraded, parts);
       break;
+    case DiskLog::Appended::kNoName:
+      Drop(counters_.dropped_names, parts);
+      break;
     case DiskLog::Appended::kDamaged:
       Drop(counters_.dropped_damaged, parts);
       break;
@@ -355,6 +358,7 @@ void DiskTier::AddStats(NodeStats& stats) const {
   out["offload_dropped_degraded_total"] = counters_.dropped_degraded;
   out["offload_dropped_budget_total"] = counters_.dropped_budget;
   out["offload_dropped_retention_total"] = counters_.dropped_retention;
+  out["offload_dropped_names_total"] = counters_.dropped_names;
   out["offload_dropped_damaged_total"] = counters_.dropped_damaged;
   out["nvme_lost_parts_total"] = log.lost_parts;
   out["nvme_staged_parts_total"] = counters_.staged_parts;
@@ -379,6 +383,7 @@ void DiskTier::AddStats(NodeStats& stats) const {
   out["nvme_lost_extents_total"] = log.lost_extents;
   out["nvme_drops_waiting"] = log_->drops_waiting();
   out["nvme_lost_drops_total"] = log.lost_drops;
+  out["nvme_unnamed_parts_total"] = log.unnamed_parts;
   out["nvme_recovered_parts_total"] = log.recovered_parts;
   out["corruption_manifest_total"] = options_.manifest_rebuilt ? 1 : 0;
   out["manifest_commits_total"] = manifest_->commits();

@@ -34,8 +34,8 @@ inline constexpr uint32_t kCleanAheadLooksMax = 1024;
 inline constexpr uint64_t kBacklogBytesMax = 64u << 20;  // Of parts that wait in RAM for room in the log.
 
 struct DiskTierOptions {
-  bool write_through = true;          // False: parts are written when RAM has no more room for them.
-  uint64_t daily_write_bytes = 0;     // Of the device (endurance); 0: no limit.
+  bool write_through = true;       // False: parts are written when RAM has no more room for them.
+  uint64_t daily_write_bytes = 0;  // Of the device (endurance); 0: no limit.
   size_t stage_wants_max = kStageWantsMax;
   bool manifest_rebuilt = false;      // For the counter.
   std::function<int64_t()> unix_now;  // Wall clock, asked once at the start; null: the system's.
@@ -47,11 +47,12 @@ struct DiskTierCounters {
   uint64_t stored_parts = 0;
   uint64_t demoted_parts = 0;  // Part of stored_parts: at their eviction from RAM, or right before it.
   uint64_t offload_dropped_parts =
-      0;                         // Should have been written and were not (F42): the sum of the next five.
+      0;                         // Should have been written and were not (F42): the sum of the next six.
   uint64_t dropped_backlog = 0;  // The log was behind.
   uint64_t dropped_degraded = 0;
   uint64_t dropped_budget = 0;
   uint64_t dropped_retention = 0;  // kTimedBlocksMax blocks have a time to live already.
+  uint64_t dropped_names = 0;      // Of more layouts or coordinates than the log can know.
   uint64_t dropped_damaged = 0;    // Their bytes in RAM had changed.
   uint64_t staged_parts = 0;
   uint64_t staged_bytes = 0;
