@@ -150,6 +150,7 @@ class NodeShard final : public TransportHandler {
   void AddPeers(NodeStats& stats) const;
 
   // node_shard_drop.cc
+  bool GoesBehindDrops(PeerId peer, const Peer& state, const InFrame& frame);
   bool WaitsForDrop(PeerId peer, Peer& state, const InFrame& frame);
   void Drop(PeerId peer, const Peer& state, const InFrame& frame);
   void DropPart(const BlockHash& block, PartCoord coord, DropReply& reply);

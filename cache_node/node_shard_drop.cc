@@ -12,19 +12,39 @@ namespace {
 constexpr uint64_t kLooksOfADrop = 4;    // A part that goes costs as much as so many that are not there.
 constexpr uint32_t kBehindPerTurn = 16;  // Frames that had to wait for a drop, handled in one turn.
 
-// Whose answer depends on what is stored, or changes it. What belongs to an offer or a plan from before the
-// drop goes on.
-bool GoesBehindDrops(FrameType type) {
-  return type == FrameType::kLookup || type == FrameType::kPlan || type == FrameType::kOffer ||
-         type == FrameType::kNote || type == FrameType::kAgree || type == FrameType::kDrop;
-}
-
 }  // namespace
+
+// Whose answer depends on what is stored, or changes it; and what names a plan that is not there, because it
+// waits itself. What belongs to an offer or a plan from before the drop goes on.
+bool NodeShard::GoesBehindDrops(PeerId peer, const Peer& state, const InFrame& frame) {
+  const auto waits = [&](uint64_t plan) {
+    return state.behind_drop > 0 && !leases_.FindPlan(peer, plan, clock_.Now()).has_value();
+  };
+  switch (frame.header.type) {
+    case FrameType::kLookup:
+    case FrameType::kPlan:
+    case FrameType::kOffer:
+    case FrameType::kNote:
+    case FrameType::kAgree:
+    case FrameType::kDrop:
+      return true;
+    case FrameType::kRelease:
+      return ids_.Decode(frame.body).ok() && std::any_of(ids_.ids.begin(), ids_.ids.end(), waits);
+    case FrameType::kRead:
+      return read_.Decode(frame.body).ok() && waits(read_.plan_id);
+    case FrameType::kRenew: {
+      RenewRequest renew;
+      return renew.Decode(frame.body).ok() && waits(renew.plan_id);
+    }
+    default:
+      return false;
+  }
+}
 
 // A peer's frames have their order: what it sends behind a drop sees all of it, and stores what stays. True:
 // the frame waits, or has been refused.
 bool NodeShard::WaitsForDrop(PeerId peer, Peer& state, const InFrame& frame) {
-  if ((!state.drops && state.behind_drop == 0) || !GoesBehindDrops(frame.header.type)) return false;
+  if ((!state.drops && state.behind_drop == 0) || !GoesBehindDrops(peer, state, frame)) return false;
   if (behind_drops_.size() >= kBehindDropsMax) {
     ReplyError(peer, frame.header.request_id,
                absl::ResourceExhaustedError("kBehindDropsMax requests wait for the end of drops; try again"));
@@ -73,6 +93,10 @@ void NodeShard::DropPart(const BlockHash& block, PartCoord coord, DropReply& rep
   drop_looks_ -= std::min(drop_looks_, kLooksOfADrop * parts);
 }
 
+// What others store of a block between the first of its parts to go and EndDrop stays in RAM, and is found on
+// disk; but its record lies before the drop's, and to the next start it is gone with the rest: a miss
+// (DiskLogDrops.WhatIsStoredBeforeTheEndOfItsDropIsAMissAtMost). What was there before is older than both.
+//
 // Goes on with a drop: asks for each coordinate that RAM or disk has seen. True: it has ended.
 bool NodeShard::DropOn(DropJob& job) {
   for (; job.block < job.blocks.size(); ++job.block, job.from = 0) {

@@ -106,6 +106,38 @@ TEST_F(NodeShardDrop, WhatItsPeerSendsBehindItSeesAllOfItAndStoresWhatStays) {
   EXPECT_EQ(Hits(chain), 2u);
 }
 
+// What names a plan that waits behind a drop waits too: a release ends the lease, not its time.
+TEST_F(NodeShardDrop, AReleaseOvertakesNoPlan) {
+  const ChainRequest chain = world->Chain(world->Blocks(2), kSmall),
+                     kept = world->Chain(world->Blocks(2), kSmall);
+  ASSERT_EQ(Store(chain) + Store(kept), 4u);
+  ChainRequest plan = kept;
+  plan.ttl_ms = 2000;
+  const auto ask_plan = [&](uint64_t id) {
+    plan.plan_id = id;
+    return Ask(peer, FrameType::kPlan, plan);
+  };
+  ask_plan(1);  // From before the drop.
+  ASSERT_EQ(ram().leased_parts(), 2u);
+  const uint64_t drop = Ask(peer, FrameType::kDrop, Long(chain));
+  const uint64_t second = ask_plan(2), third = ask_plan(3);
+  const uint64_t renew = Ask(peer, FrameType::kRenew, RenewRequest{.plan_id = 3, .ttl_ms = 2000});
+  world->Release(peer, 1);
+  EXPECT_EQ(ram().leased_parts(), 0u) << "what belongs to a plan from before goes on";
+  world->Release(peer, 2);
+  EXPECT_FALSE(Answer(renew).has_value());
+  const uint64_t last = Ask(peer, FrameType::kLookup, kept);
+  TurnsUntil(last);
+  const uint64_t in_order[] = {drop, second, third, renew, last};
+  for (size_t i = 1; i < std::size(in_order); ++i)
+    EXPECT_LT(Answer(in_order[i - 1]), Answer(in_order[i])) << i;
+  EXPECT_EQ(Take<RenewReply>(renew, FrameType::kRenewReply).result, PartResult::kOk);
+  EXPECT_FALSE(world->shard->leases().FindPlan(peer, 2, world->clock.Now()).has_value());
+  EXPECT_EQ(ram().leased_parts(), 2u);
+  world->Release(peer, 3);
+  EXPECT_EQ(ram().leased_parts(), 0u);
+}
+
 // Who is gone may be back, and store, before the rest of its drop came to it.
 TEST_F(NodeShardDrop, EndsWithItsPeer) {
   const ChainRequest chain = world->Chain(world->Blocks(2), kSmall);
