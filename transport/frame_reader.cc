@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/crc32c.h"
+#include "core/make_room.h"
 
 namespace cistern {
 
@@ -164,6 +165,7 @@ bool FrameReader::FillHead(int fd, size_t need, Event& event) {
     message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen = sizeof(control);
+    MakeRoom(fds_, kRegionsPerPeerMax);  // What is received comes once, the bytes beside them too.
     got = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got >= 0 && !TakeControl(&message)) {
       event = Bad(absl::InvalidArgumentError("too many descriptors with the handshake"));

@@ -125,7 +125,8 @@ class FrameReader {
   size_t head_at_ = 0;  // Bytes [head_at_, head_end_) of head_ are received and not yet used.
   size_t head_end_ = 0;
   // Bytes [ahead_at_, ahead_end_) of scratch_ come behind those in head_. All are used before Next says
-  // kNothing: the scratch is not ours alone.
+  // kNothing: the scratch is not ours alone. When it throws instead, for want of memory, or the owner stops
+  // asking for that, nobody else reads before this one has gone on.
   size_t ahead_at_ = 0;
   size_t ahead_end_ = 0;
   Bytes large_body_;  // Its size is a high-water mark.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/chain.h"
 #include "core/check.h"
+#include "core/error_of.h"
 #include "transport/socket_impl.h"
 
 // How a connection becomes a peer: HELLO within the deadline, versions and key algorithm that agree, the
@@ -83,7 +84,7 @@ void SocketTransport::Impl::ConnectDone(SocketPeer& peer) {
   socklen_t bytes = sizeof(error);
   if (getsockopt(peer.fd.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) error = errno;
   if (error != 0) {
-    Down(peer, absl::UnavailableError(absl::StrCat("connect: ", std::strerror(error))));
+    Down(peer, ErrorOf(absl::StatusCode::kUnavailable, "connect: ", std::strerror(error)));
     return;
   }
   // Anyone may bind an abstract name that is free: look who it is before the ticket goes there.
@@ -93,10 +94,10 @@ void SocketTransport::Impl::ConnectDone(SocketPeer& peer) {
     return;
   }
   peer.path.device = DeviceOf(peer.fd.get());
-  peer.state = State::kAwaitAck;
   SendHello(peer);
 }
 
+// Without memory the next Poll does it.
 void SocketTransport::Impl::SendHello(SocketPeer& peer) {
   Hello& hello = peer.connect.hello;
   hello.wants_map = peer.is_unix && peer.connect.allow_map;
@@ -109,6 +110,7 @@ void SocketTransport::Impl::SendHello(SocketPeer& peer) {
   frame.body = body_;
   if (window) peer.writer.AttachFds({peer.connect.window->fd()});
   CISTERN_CHECK(peer.writer.Push(frame, kWireVersionMin).ok());
+  peer.state = State::kAwaitAck;
   Flush(peer);
 }
 
@@ -116,25 +118,28 @@ void SocketTransport::Impl::SendHello(SocketPeer& peer) {
 absl::Status SocketTransport::Impl::CheckHeader(const SocketPeer& peer, const FrameHeader& header) const {
   switch (peer.state) {
     case State::kAwaitHello:
-      if (header.type != FrameType::kHello) return absl::PermissionDeniedError("a frame before HELLO");
-      if (header.body_bytes > kHelloFrameBytesMax) return absl::InvalidArgumentError("HELLO too long");
+      if (header.type != FrameType::kHello)
+        return ErrorOf(absl::StatusCode::kPermissionDenied, "a frame before HELLO");
+      if (header.body_bytes > kHelloFrameBytesMax)
+        return ErrorOf(absl::StatusCode::kInvalidArgument, "HELLO too long");
       return absl::OkStatus();
     case State::kAwaitAck:
       if (header.type != FrameType::kHelloAck && header.type != FrameType::kRefused) {
-        return absl::InvalidArgumentError("answer to HELLO is neither ack nor refusal");
+        return ErrorOf(absl::StatusCode::kInvalidArgument, "answer to HELLO is neither ack nor refusal");
       }
       if (header.body_bytes > kAckFrameBytesMax)
-        return absl::InvalidArgumentError("answer to HELLO too long");
+        return ErrorOf(absl::StatusCode::kInvalidArgument, "answer to HELLO too long");
       return absl::OkStatus();
     default:
       if (header.type == FrameType::kHello || header.type == FrameType::kHelloAck ||
           (header.type == FrameType::kRefused && peer.accepted)) {
-        return absl::InvalidArgumentError("a frame of the handshake after it");
+        return ErrorOf(absl::StatusCode::kInvalidArgument, "a frame of the handshake after it");
       }
       if (header.type == FrameType::kRing && (!peer.ring_offered || header.body_bytes > 0)) {
-        return absl::InvalidArgumentError("an answer to a ring that was not offered");
+        return ErrorOf(absl::StatusCode::kInvalidArgument, "an answer to a ring that was not offered");
       }
-      if (header.version != peer.version) return absl::InvalidArgumentError("not the version agreed on");
+      if (header.version != peer.version)
+        return ErrorOf(absl::StatusCode::kInvalidArgument, "not the version agreed on");
       return absl::OkStatus();
   }
 }

@@ -94,6 +94,7 @@ class SocketTransport::Impl {
   bool ServeRead(SocketPeer& peer);
   void SetStream(SocketPeer& peer, bool on);
   bool HandleReadEvent(SocketPeer& peer, FrameReader::Event event);
+  void Handshake(SocketPeer& peer);
   void BeginPayload(SocketPeer& peer);
   void DeliverFrame(SocketPeer& peer);
   bool DeliverDeferred();
@@ -157,6 +158,7 @@ class SocketTransport::Impl {
   bool spinning_ = false;         // The owner polls again and again.
   PeerId next_id_ = 1;
   std::vector<PeerId> strangers_;  // Peers that are unauthenticated, oldest first.
+  PeerId reading_ = 0;             // Its reader may have bytes in scratch_.
   int depth_ = 0;
   bool polling_ = false;
   bool awake_ = false;  // wake_ is readable.

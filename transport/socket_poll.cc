@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
+#include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "core/error_of.h"
 #include "transport/polling_scope.h"
 #include "transport/socket_impl.h"
 
@@ -20,7 +22,7 @@ bool SocketTransport::Impl::Poll() {
   if (polling_) return false;  // From inside a callback.
   Inside inside(*this);
   bool moved = false;
-  {
+  try {
     const PollingScope polling(polling_);
     moved = FlushWaiting();
     moved |= PollSockets();
@@ -31,6 +33,9 @@ bool SocketTransport::Impl::Poll() {
       (void)!read(wake_.get(), &count, sizeof(count));
       awake_ = false;
     }
+  } catch (...) {
+    Wake();  // What is left is seen by the next one.
+    throw;
   }
   if (!sent_.empty() || !doomed_.empty()) Wake();
   WakeForRings();
@@ -50,7 +55,10 @@ bool SocketTransport::Impl::FlushWaiting() {
 }
 
 bool SocketTransport::Impl::PollSockets() {
-  bool moved = ServeRings();
+  // Where reading ended for want of memory, what was read ahead lies in the scratch of all: it is used first.
+  SocketPeer* const unread = reading_ != 0 ? Find(std::exchange(reading_, 0)) : nullptr;
+  bool moved = unread != nullptr && !unread->doomed && ServeRead(*unread);
+  moved |= ServeRings();
   if (peers_.size() - ring_ids_.size() <= kDirectPeersMax) {
     moved |= ServeDirectly();
     if (++direct_rounds_ < kDirectRoundsMax) return moved;
@@ -118,15 +126,18 @@ bool SocketTransport::Impl::ServeRead(SocketPeer& peer) {
     if (got <= 0 && !idle) Down(peer, absl::OkStatus());
     return !idle;
   }
+  reading_ = peer.id;
   peer.reader.StartRound();
   while (peer.state != State::kDown && !peer.doomed) {
     const FrameReader::Event event = peer.reader.Next(peer.fd.get());
     if (event == FrameReader::Event::kNothing) {
+      reading_ = 0;
       SetStream(peer, !peer.in_ring && peer.reader.due_bytes() >= kStreamBytesMin);
       return peer.reader.burst_bytes() > 0;
     }
     if (!HandleReadEvent(peer, event)) break;
   }
+  reading_ = 0;
   return true;
 }
 
@@ -144,6 +155,15 @@ void SocketTransport::Impl::SetStream(SocketPeer& peer, bool on) {
     step = std::clamp(buffer / kStreamStepsPerBuffer, 1, kStreamStepBytes);
   }
   setsockopt(peer.fd.get(), SOL_SOCKET, SO_RCVLOWAT, &step, sizeof(step));
+}
+
+// Its frames come once: without memory for one the connection is over, and may be made again.
+void SocketTransport::Impl::Handshake(SocketPeer& peer) {
+  try {
+    peer.state == State::kAwaitHello ? OnHelloFrame(peer) : OnAckFrame(peer);
+  } catch (const std::bad_alloc&) {
+    Down(peer, NoMemoryError());
+  }
 }
 
 // False: stop reading this peer in this round.
@@ -164,10 +184,8 @@ bool SocketTransport::Impl::HandleReadEvent(SocketPeer& peer, FrameReader::Event
         OnRingWord(peer);
       } else if (peer.state == State::kUp) {
         DeliverFrame(peer);
-      } else if (peer.state == State::kAwaitHello) {
-        OnHelloFrame(peer);
       } else {
-        OnAckFrame(peer);
+        Handshake(peer);
       }
       return peer.state == State::kUp;
     case FrameReader::Event::kClosed:
@@ -253,8 +271,9 @@ void SocketTransport::Impl::ArmTimer() {
 
 void SocketTransport::Impl::CheckDeadlines() {
   const Nanos now = clock_.Now();
-  next_check_ = kNever;
   std::vector<PeerId> late;
+  late.reserve(peers_.size());
+  next_check_ = kNever;
   Nanos next = kNever;
   for (const auto& [id, peer] : peers_) {
     Nanos at = peer->deadline;
@@ -271,10 +290,10 @@ void SocketTransport::Impl::CheckDeadlines() {
     if (peer == nullptr) continue;
     if (peer->state == State::kUp) {
       ++counters_.stalled_sends;
-      Down(*peer, absl::UnavailableError(absl::StrCat("peer ", id, " takes no bytes")));
+      Down(*peer, ErrorOf(absl::StatusCode::kUnavailable, "peer ", id, " takes no bytes"));
     } else {
       if (peer->state != State::kRefusing) ++counters_.handshake_timeouts;
-      Down(*peer, absl::UnavailableError(absl::StrCat("peer ", id, ": no handshake in time")));
+      Down(*peer, ErrorOf(absl::StatusCode::kUnavailable, "peer ", id, ": no handshake in time"));
     }
   }
 }

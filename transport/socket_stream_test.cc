@@ -1,6 +1,8 @@
 // How a reader waits for a payload that is long beside a wake-up.
 #include <algorithm>
 #include <functional>
+#include <map>
+#include <new>
 
 #include "core/random.h"
 #include "transport/socket_raw_peer.h"
@@ -113,6 +115,62 @@ TEST_P(SocketStream, EndsWithItsPeer) {
   EXPECT_TRUE(Woken(kWakeMs));
   ASSERT_TRUE(Until([&] { return !node_handler_.down.empty(); }));
   EXPECT_FALSE(pair_->node().AwaitsBulk());
+}
+
+// What one peer's reader had received ahead when the handler found no memory is its own, whoever reads next.
+TEST(SocketScratch, KeepsWhatWasReadAheadWhereMemoryEnded) {
+  RecordingHandler client_handler, node_handler;
+  SocketPair pair(client_handler, node_handler, "tcp:127.0.0.1:0");
+  const auto until = [&](const std::function<bool()>& done) {
+    for (int i = 0; i < 200'000 && !done(); ++i) {
+      try {
+        pair.Step();
+      } catch (const std::bad_alloc&) {
+      }
+    }
+    return done();
+  };
+  std::vector<std::unique_ptr<RawPeer>> peers;
+  for (size_t i = 0; i < 2; ++i) {
+    peers.push_back(std::make_unique<RawPeer>(pair.address()));
+    ASSERT_TRUE(peers[i]->Send(RawPeer::HelloFrame(RawPeer::GoodHello())));
+    ASSERT_TRUE(until([&] { return node_handler.up.size() == i + 1; }));
+  }
+  // Frames of payloads, so that what comes next is received ahead.
+  constexpr uint64_t kFrames = 8;
+  std::map<uint64_t, Bytes> payloads;
+  const auto frames = [&](uint64_t first_id, std::byte fill) {
+    Bytes all;
+    for (uint64_t id = first_id; id < first_id + kFrames; ++id) {
+      payloads[id] = Bytes(3000, fill ^ static_cast<std::byte>(id));
+      FrameHeader header;
+      header.type = FrameType::kPut;
+      header.request_id = id;
+      header.payload_bytes = payloads[id].size();
+      const Bytes head = RawPeer::Frame(header, {});
+      all.insert(all.end(), head.begin(), head.end());
+      all.insert(all.end(), payloads[id].begin(), payloads[id].end());
+    }
+    return all;
+  };
+  for (size_t i = 0; i < 2; ++i) {  // The first frame of a connection is not read ahead.
+    ASSERT_TRUE(peers[i]->Send(frames(1 + 100 * i, std::byte{1})));
+    ASSERT_TRUE(until([&] { return node_handler.frames.size() == kFrames * (i + 1); }));
+  }
+  for (const size_t first : {0, 1}) {  // Whichever of them the transport looks at first.
+    bool throws = true;
+    node_handler.on_payload = [&](PeerId, const FrameHeader&) {
+      if (std::exchange(throws, false)) throw std::bad_alloc();  // It is offered again.
+    };
+    const size_t before = node_handler.frames.size();
+    ASSERT_TRUE(peers[first]->Send(frames(1000 * (first + 1), std::byte{0x55})));
+    ASSERT_TRUE(until([&] { return !throws; }));
+    ASSERT_TRUE(peers[1 - first]->Send(frames(1000 * (first + 1) + 500, std::byte{0xaa})));
+    ASSERT_TRUE(until(
+        [&] { return node_handler.frames.size() == before + 2 * kFrames || !node_handler.down.empty(); }));
+  }
+  EXPECT_TRUE(node_handler.down.empty());
+  for (const auto& [id, bytes] : payloads) EXPECT_EQ(node_handler.landing[id], bytes) << id;
 }
 
 }  // namespace

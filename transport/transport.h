@@ -96,7 +96,7 @@ class TransportHandler {
   virtual void OnPeerUp(PeerId peer, const HelloAck& ack) = 0;
   // Once per peer that was up, or that Connect returned. From here on no byte of it lands anywhere, payloads
   // it was sent are no longer read, and no OnSent or OnPulled follows. why: Unavailable, PermissionDenied
-  // (refused), ...
+  // (refused), IsNoMemory, ...
   virtual void OnPeerDown(PeerId peer, const absl::Status& why) = 0;
   // A frame with payload begins: say where its pieces go. An error drains the payload, and OnFrame is not
   // called; the handler answers the request itself if it wants to.
@@ -114,6 +114,14 @@ struct ConnectOptions {
   bool allow_ring = true;  // Frames of a mapped peer through shared memory, where the node offers it.
 };
 
+// Why a peer is given up whose handshake found no memory here: it says nothing about the peer.
+inline absl::Status NoMemoryError() { return absl::ResourceExhaustedError(""); }
+inline bool IsNoMemory(const absl::Status& why) {
+  return absl::IsResourceExhausted(why) && why.message().empty();
+}
+
+// What throws for want of memory has not happened: no frame of a Send is queued, no Connect has a peer; Poll
+// goes on where it was.
 class Transport {
  public:
   virtual ~Transport() = default;

@@ -80,6 +80,7 @@ struct ClientCore::Impl final : public TransportHandler {
   void SendQueued(uint32_t slot);
   void GiveUp(Operation& op, PartResult why);  // Ends every request of op; no byte lands afterwards.
   void GiveUpOne(Operation& op, Request& request, PartResult why);
+  bool CancelReply(PeerId peer, uint64_t request_id);
   void QueueRelease(PartSet& set);
   void FlushReleases();
   void FlushNotes();

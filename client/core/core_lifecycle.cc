@@ -5,6 +5,7 @@
 
 #include "client/core/client_core_impl.h"
 #include "core/check.h"
+#include "core/error_of.h"
 
 // Life of an operation: begun, moved on when marked dirty, ended by completion, deadline or cancel, delivered
 // by Poll.
@@ -30,7 +31,7 @@ void ClientCore::Impl::Close() {
   for (uint32_t slot = 0; slot < peers_.size(); ++slot) {
     ClientPeer* peer = peers_.Get(slot);
     if (peer == nullptr) continue;
-    peers_.Fence(*peer, absl::CancelledError("client closes"));
+    peers_.Fence(*peer, ErrorOf(absl::StatusCode::kCancelled, "client closes"));
     FailPeer(slot);
   }
   // What callbacks ask for now is refused, and told in the next round.

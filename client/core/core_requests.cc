@@ -4,6 +4,7 @@
 
 #include "client/core/client_core_impl.h"
 #include "core/check.h"
+#include "core/error_of.h"
 
 // Requests: made, sent, ended. A request is listed with its operation and with its peer until it ends.
 namespace cistern {
@@ -226,6 +227,16 @@ void ClientCore::Impl::GiveUp(Operation& op, PartResult why) {
   while (!op.requests.empty()) GiveUpOne(op, *op.requests.back(), why);
 }
 
+// Without memory for it, as where a path cannot.
+bool ClientCore::Impl::CancelReply(PeerId peer, uint64_t request_id) {
+  try {
+    return transport_.Cancel(peer, request_id);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+// From the end of its request on nothing throws: nobody else would stop the bytes.
 void ClientCore::Impl::GiveUpOne(Operation& op, Request& request, PartResult why) {
   ClientPeer& peer = *peers_.Get(request.peer);
   const uint64_t id = request.id;
@@ -249,14 +260,14 @@ void ClientCore::Impl::GiveUpOne(Operation& op, Request& request, PartResult why
   const uint32_t slot = peer.slot;
   FailRequest(request, why);
   if (lands) {
-    if (transport_.Cancel(connection, id)) {
+    if (CancelReply(connection, id)) {
       ++counters_.cancels;
       return;
     }
   } else if (!must_fence) {
     return;
   }
-  peers_.Fence(peer, absl::CancelledError("a call ended while its bytes were under way"));
+  peers_.Fence(peer, ErrorOf(absl::StatusCode::kCancelled, "a call ended while its bytes were under way"));
   FailPeer(slot);
 }
 

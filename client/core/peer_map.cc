@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "client/core/peer_table.h"
+#include "core/error_of.h"
 
 // The peers that a map names, and which of them owns what.
 namespace cistern {
@@ -39,6 +40,7 @@ void PeerTable::SetMap(const ClusterMap& map) {
   ClusterMap next = map;
   std::vector<std::vector<uint32_t>> slots_of_node(next.nodes.size());
   std::vector<uint32_t> made;
+  std::vector<bool> kept;
   try {
     for (size_t i = 0; i < next.nodes.size(); ++i) {
       const NodeEntry& node = next.nodes[i];
@@ -53,9 +55,11 @@ void PeerTable::SetMap(const ClusterMap& map) {
           peer->shard = shard;
           peer->shards = static_cast<uint32_t>(node.shards.size());
         }
+        peer->address = node.shards[shard];
         slots_of_node[i].push_back(peer->slot);
       }
     }
+    kept.resize(peers_.size());
     levels_ = LevelsOf(next, slots_of_node);
   } catch (...) {
     for (const uint32_t slot : made) {
@@ -66,18 +70,15 @@ void PeerTable::SetMap(const ClusterMap& map) {
   }
   map_ = std::move(next);
   slots_of_node.swap(slots_of_node_);
-  DropUnlisted(slots_of_node);
+  for (const auto& slots : slots_of_node_) {
+    for (const uint32_t slot : slots) kept[slot] = true;
+  }
+  DropUnlisted(kept, slots_of_node);
 }
 
-// Those of the map before that the new one does not name, and the others' addresses.
-void PeerTable::DropUnlisted(const std::vector<std::vector<uint32_t>>& old_slots) {
-  std::vector<bool> kept(peers_.size(), false);
-  for (size_t i = 0; i < slots_of_node_.size(); ++i) {
-    for (uint32_t shard = 0; shard < slots_of_node_[i].size(); ++shard) {
-      kept[slots_of_node_[i][shard]] = true;
-      Get(slots_of_node_[i][shard])->address = map_.nodes[i].shards[shard];
-    }
-  }
+// Those of the map before that the new one does not name.
+void PeerTable::DropUnlisted(const std::vector<bool>& kept,
+                             const std::vector<std::vector<uint32_t>>& old_slots) {
   for (const auto& slots : old_slots) {
     for (const uint32_t slot : slots) {
       if (kept[slot] || peers_[slot] == nullptr) continue;
@@ -85,7 +86,8 @@ void PeerTable::DropUnlisted(const std::vector<std::vector<uint32_t>>& old_slots
       gone.listed = false;
       gone.next_address = false;
       next_wake_ = 0;
-      if (gone.state != PeerState::kIdle) Fence(gone, absl::UnavailableError("node left the map"));
+      if (gone.state != PeerState::kIdle)
+        Fence(gone, ErrorOf(absl::StatusCode::kUnavailable, "node left the map"));
       gone.next_address = false;
       ReportFailed(gone);  // The core ends its requests; Service then frees the slot.
     }

@@ -1,17 +1,30 @@
 #include "client/core/peer_table.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/window.h"
 #include "core/chain.h"
+#include "core/error_of.h"
 
 namespace cistern {
 namespace {
 
 std::string NotesOf(const ClientPeer& peer) {
   return std::string(absl::StripSuffix(peer.attempt_notes, "; "));
+}
+
+// Without memory for its words a reason is left out.
+template <typename... Parts>
+void Say(std::string& to, const Parts&... parts) {
+  try {
+    to = absl::StrCat(parts...);
+  } catch (const std::bad_alloc&) {
+    to.clear();
+  }
 }
 
 }  // namespace
@@ -85,7 +98,6 @@ std::vector<PeerTable::Address> PeerTable::AddressesOf(const ClientPeer& peer) c
 
 void PeerTable::TryAddresses(ClientPeer& peer) {
   const std::vector<Address> addresses = AddressesOf(peer);
-  peer.next_address = false;
   for (; peer.attempt < addresses.size(); ++peer.attempt) {
     ConnectOptions connect;
     connect.hello = hello_;
@@ -94,6 +106,7 @@ void PeerTable::TryAddresses(ClientPeer& peer) {
     by_id_.reserve(by_id_.size() + 1);  // Nothing may fail between a connection and its row.
     const absl::StatusOr<PeerId> id = transport_.Connect(addresses[peer.attempt].name, connect);
     if (id.ok()) {
+      peer.next_address = false;
       peer.state = PeerState::kConnecting;
       peer.id = *id;
       peer.heard_at = peer.silent_since = clock_.Now();
@@ -115,23 +128,32 @@ void PeerTable::FoundDead(ClientPeer& peer, Nanos now) {
   peer.negative_until = std::max(peer.negative_until, now + options_.negative_ttl);
   if (now < peer.hint_at || !peer.listed) return;
   peer.hint_at = now + kHintAgainAfter;
-  const GonePeer gone{peer.node, peer.incarnation};
-  if (std::find(gone_.begin(), gone_.end(), gone) != gone_.end()) return;  // Another shard of the process.
-  if (gone_.size() == kGonePeersMax) {
-    ++counters_.peer_hints_dropped;
-    return;
+  const auto known = [&](const GonePeer& gone) {
+    return gone.incarnation == peer.incarnation && gone.node_id == peer.node;
+  };
+  if (std::any_of(gone_.begin(), gone_.end(), known)) return;  // Another shard of the process.
+  bool taken = gone_.size() < kGonePeersMax;
+  try {
+    if (taken) gone_.push_back({peer.node, peer.incarnation});
+  } catch (const std::bad_alloc&) {
+    taken = false;
   }
-  gone_.push_back(gone);
-  ++counters_.peer_hints;
+  ++(taken ? counters_.peer_hints : counters_.peer_hints_dropped);
 }
 
-void PeerTable::Failed(ClientPeer& peer, std::string why, bool dead) {
+// Nothing is known against the peer: the next request tries again at once.
+void PeerTable::FailedWithoutMemory(ClientPeer& peer) {
+  Failed(peer, "out of memory while connecting", /*dead=*/false);
+  peer.retry_at = 0;
+}
+
+void PeerTable::Failed(ClientPeer& peer, absl::string_view why, bool dead) {
   const Nanos now = clock_.Now();
   peer.state = PeerState::kIdle;
   peer.id = 0;
   peer.one_sided = false;
   peer.next_address = false;
-  peer.why_down = std::move(why);
+  Say(peer.why_down, why);
   peer.retry_at = now + peer.backoff.Next(random_);
   if (dead) {
     ++counters_.connect_failures;
@@ -154,7 +176,7 @@ void PeerTable::OnUp(PeerId id, const HelloAck& ack) {
   ClientPeer* peer = ById(id);
   if (peer == nullptr || peer->id != id) return;
   if (const char* wrong = CheckAck(*peer, ack); wrong != nullptr) {
-    Fence(*peer, absl::UnavailableError(wrong));
+    Fence(*peer, ErrorOf(absl::StatusCode::kUnavailable, wrong));
     return;
   }
   const PeerPath* path = transport_.Path(id);
@@ -163,7 +185,7 @@ void PeerTable::OnUp(PeerId id, const HelloAck& ack) {
   peer->retry_at = 0;
   ++counters_.connects;
   Heard(*peer);
-  up_.push_back(peer->slot);
+  peer->came_up = any_up_ = true;
 }
 
 void PeerTable::OnDown(PeerId id, const absl::Status& why) {
@@ -171,8 +193,9 @@ void PeerTable::OnDown(PeerId id, const absl::Status& why) {
   if (const auto row = FindId(id); row != by_id_.end() && row->first == id) by_id_.erase(row);
   if (peer == nullptr || peer->id != id) return;
   if (peer->state == PeerState::kConnecting) {
+    if (IsNoMemory(why)) return FailedWithoutMemory(*peer);
     ticket_refused_ |= absl::IsPermissionDenied(why);
-    peer->attempt_notes += std::string(why.message()) + "; ";
+    Say(peer->attempt_notes, peer->attempt_notes, why.message(), "; ");
     peer->id = 0;
     ++peer->attempt;
     peer->state = PeerState::kConnecting;
@@ -182,7 +205,7 @@ void PeerTable::OnDown(PeerId id, const absl::Status& why) {
   }
   ++counters_.peers_lost;
   if (fencing_ != id && !peer->requests.empty()) CountFailure(*peer, clock_.Now());
-  Failed(*peer, std::string(why.message()), /*dead=*/false);
+  Failed(*peer, why.message(), /*dead=*/false);
   if (fencing_ == id) peer->retry_at = 0;  // Cut by us: the node may be well, connect again at once.
 }
 
@@ -215,6 +238,17 @@ void PeerTable::Watch(ClientPeer& peer, Nanos now) {
   next_wake_ = std::min(next_wake_, now + kPingAfter);
 }
 
+// Refused: its queue is full, so bytes are under way anyway. Without memory the next one tells.
+void PeerTable::Ping(const ClientPeer& peer) {
+  OutFrame ping;
+  ping.type = FrameType::kPing;
+  ping.request_id = kPingRequestId;
+  try {
+    transport_.Send(peer.id, ping).IgnoreError();
+  } catch (const std::bad_alloc&) {
+  }
+}
+
 bool PeerTable::Service(Nanos now) {
   if (now < next_wake_) return false;
   next_wake_ = kNever;
@@ -228,7 +262,11 @@ bool PeerTable::Service(Nanos now) {
       continue;
     }
     if (peer.next_address) {  // Cleared for a peer that left the map.
-      TryAddresses(peer);
+      try {
+        TryAddresses(peer);
+      } catch (const std::bad_alloc&) {
+        FailedWithoutMemory(peer);
+      }
       did = true;
     }
     if (peer.state != PeerState::kUp || peer.requests.empty()) continue;
@@ -238,17 +276,13 @@ bool PeerTable::Service(Nanos now) {
       ++counters_.silent_peers;
       CountFailure(peer, now);
       FoundDead(peer, now);
-      Fence(peer, absl::UnavailableError("nothing heard for kSilentMax"));
+      Fence(peer, ErrorOf(absl::StatusCode::kUnavailable, "nothing heard for kSilentMax"));
       did = true;
       continue;
     }
     const Nanos ping_at = std::max(peer.silent_since, peer.ping_at) + kPingAfter;
     if (now >= ping_at) {
-      OutFrame ping;
-      ping.type = FrameType::kPing;
-      ping.request_id = kPingRequestId;
-      transport_.Send(peer.id, ping)
-          .IgnoreError();  // Refused: its queue is full, so bytes are under way anyway.
+      Ping(peer);
       ++counters_.pings;
       peer.ping_at = now;
       did = true;
@@ -260,18 +294,28 @@ bool PeerTable::Service(Nanos now) {
 
 void PeerTable::TakeUp(std::vector<uint32_t>& out) {
   out.clear();
-  std::swap(out, up_);
+  if (!any_up_) return;
+  MakeRoom(out, peers_.size());
+  any_up_ = false;
+  for (const auto& peer : peers_) {
+    if (peer != nullptr && std::exchange(peer->came_up, false)) out.push_back(peer->slot);
+  }
 }
 
-void PeerTable::ReportFailed(const ClientPeer& peer) {
-  uint64_t last = 0;
-  for (const Request* r : peer.requests) last = std::max(last, r->id);
-  if (last != 0) failed_.push_back({peer.slot, last});
+void PeerTable::ReportFailed(ClientPeer& peer) {
+  for (const Request* r : peer.requests) peer.failed_request = std::max(peer.failed_request, r->id);
+  any_failed_ |= peer.failed_request != 0;
 }
 
 void PeerTable::TakeFailed(std::vector<Failure>& out) {
   out.clear();
-  std::swap(out, failed_);
+  if (!any_failed_) return;
+  MakeRoom(out, peers_.size());
+  any_failed_ = false;
+  for (const auto& peer : peers_) {
+    if (peer == nullptr || peer->failed_request == 0) continue;
+    out.push_back({peer->slot, std::exchange(peer->failed_request, 0)});
+  }
 }
 
 std::vector<PeerRow> PeerTable::Rows() const {

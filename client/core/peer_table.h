@@ -57,6 +57,8 @@ struct ClientPeer {
   Nanos silent_since = 0;  // When the silence that counts began: last heard, or first request after idling.
   Nanos ping_at = 0;
   std::string why_down;
+  bool came_up = false;            // Since TakeUp.
+  uint64_t failed_request = 0;     // Since TakeFailed: requests up to this id have lost their connection.
   std::vector<Request*> requests;  // Sent or waiting for the connection.
   uint64_t round_stamp = 0;        // Scratch of the planner: the ask of this peer in the round being built.
   uint32_t round_ask = 0;
@@ -64,7 +66,8 @@ struct ClientPeer {
 
 // Peers of the current map, their connections, breakers and negative cache. Connections open lazily, one
 // attempt at a time per peer (F26). Owner: the core. Thread: the core's. Requests that fail with a peer are
-// the core's business: it gets the slots from TakeFailed and TakeUp.
+// the core's business: it gets the slots from TakeFailed and TakeUp. What the transport tells takes no memory
+// here: it does not tell it again.
 class PeerTable {
  public:
   PeerTable(const ClientCoreOptions& options, Clock& clock, Transport& transport, Random& random,
@@ -102,14 +105,14 @@ class PeerTable {
   Nanos NextWake() const { return next_wake_; }
   void Watch(ClientPeer& peer, Nanos now);  // A request was just sent to it.
 
-  // Peers that came up or lost their connection (or attempt) since last asked; swapped into `out`.
+  // Peers that came up or lost their connection (or attempt) since last asked.
   void TakeUp(std::vector<uint32_t>& out);
   struct Failure {
     uint32_t slot = 0;
     uint64_t last_request = 0;  // Requests up to this id fail; later ones belong to the next connection.
   };
   void TakeFailed(std::vector<Failure>& out);
-  bool HasNews() const { return !up_.empty() || !failed_.empty(); }
+  bool HasNews() const { return any_up_ || any_failed_; }
 
   // Nodes found dead since last asked, each once: what the router should hear of (F32).
   bool HasGone() const { return !gone_.empty(); }
@@ -134,13 +137,15 @@ class PeerTable {
   // peer_map.cc
   static std::vector<Level> LevelsOf(const ClusterMap& map,
                                      const std::vector<std::vector<uint32_t>>& slots_of_node);
-  void DropUnlisted(const std::vector<std::vector<uint32_t>>& old_slots);
+  void DropUnlisted(const std::vector<bool>& kept, const std::vector<std::vector<uint32_t>>& old_slots);
   ClientPeer* SamePeer(const NodeEntry& node, uint32_t shard);
   uint32_t NewSlot();
   std::vector<Address> AddressesOf(const ClientPeer& peer) const;
   void TryAddresses(ClientPeer& peer);
-  void Failed(ClientPeer& peer, std::string why, bool dead);
-  void ReportFailed(const ClientPeer& peer);
+  void Failed(ClientPeer& peer, absl::string_view why, bool dead);
+  void FailedWithoutMemory(ClientPeer& peer);
+  void ReportFailed(ClientPeer& peer);
+  void Ping(const ClientPeer& peer);
   void CountFailure(ClientPeer& peer, Nanos now);
   void FoundDead(ClientPeer& peer, Nanos now);  // Not asked for negative_ttl; the router is told.
   std::vector<std::pair<PeerId, uint32_t>>::iterator FindId(PeerId id);
@@ -159,8 +164,7 @@ class PeerTable {
   std::vector<uint32_t> free_;
   uint64_t serials_ = 0;
   std::vector<std::pair<PeerId, uint32_t>> by_id_;  // Slots, in the order of the ids.
-  std::vector<uint32_t> up_;
-  std::vector<Failure> failed_;
+  bool any_up_ = false, any_failed_ = false;
   std::vector<GonePeer> gone_;  // kGonePeersMax at most.
   Nanos next_wake_ = kNever;
   PeerId fencing_ = 0;  // Cut by us, not by the network.

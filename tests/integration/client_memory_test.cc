@@ -117,6 +117,23 @@ TEST_F(ClientMemoryTest, AConnectionWithoutMemoryBreaksNoTable) {
   }
 }
 
+// From the first address to the pages: a call that connects waits for no deadline, and the peer is not lost.
+TEST_F(ClientMemoryTest, ACallThatConnectsWithoutMemoryEndsAtOnce) {
+  Fill(*Connect("map"));
+  for (const char* transport : {"map", "socket"}) {
+    Attempt attempt;
+    for (int at = 0; at < kAllocationsMax && !attempt.past_all; ++at) {
+      SCOPED_TRACE(absl::StrCat(transport, " ", at));
+      const std::unique_ptr<Client> client = Connect(transport);
+      LoadReport report;
+      attempt = WithoutMemoryAt(at, [&] { report = FetchWait(*client); });
+      for (const PageResult page : report.pages) EXPECT_NE(page, PageResult::kDeadline);
+      ASSERT_EQ(FetchWait(*client).ok_pages(), 2u) << "it is no worse a client than it was";
+    }
+    EXPECT_TRUE(attempt.past_all);
+  }
+}
+
 // Either the submission throws and nothing comes of it, or its callback runs, once.
 TEST_F(ClientMemoryTest, ASubmissionWithoutMemoryTellsNobodyAndWritesNothing) {
   for (const char* transport : {"map", "socket"}) {
