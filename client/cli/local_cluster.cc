@@ -181,6 +181,16 @@ absl::Status LocalCluster::CheckLoneFlags() const {
   return absl::OkStatus();
 }
 
+std::vector<std::string> LocalCluster::NodeWarnings() const {
+  std::vector<std::string> lines;
+  for (const ClusterMember& node : nodes_) {
+    if (!node.started) continue;
+    for (const std::string& line : Warnings(folder_.Log(node.id), log_from_.at(node.id)))
+      lines.push_back(node.id + ": " + line);
+  }
+  return lines;
+}
+
 absl::Status LocalCluster::Launch(ClusterMember& member, const std::string& name, const std::string& program,
                                   std::vector<std::string> args) {
   const std::string path = ProgramFolder() + "/" + program;

@@ -33,6 +33,8 @@ class LocalCluster {
   const std::vector<ClusterMember>& nodes() const { return nodes_; }
   // Nodes that ran already, when the flags of this call differ from theirs: they keep the old ones.
   std::vector<std::string> WithOldFlags() const;
+  // What the nodes that this call started warn of in their logs, each with its node's id before it.
+  std::vector<std::string> NodeWarnings() const;
 
  private:
   absl::Status TakeSettings();

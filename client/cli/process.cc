@@ -13,6 +13,7 @@
 #include <chrono>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 
 #include "absl/status/status.h"
 
@@ -208,6 +209,19 @@ std::string LastLine(const std::string& path, uint64_t from) {
     if (!line.empty()) last = line;
   }
   return last;
+}
+
+std::vector<std::string> Warnings(const std::string& path, uint64_t from) {
+  constexpr std::string_view kMark = "] [warning] ";
+  std::vector<std::string> found;
+  std::ifstream file(path);
+  file.seekg(static_cast<std::streamoff>(from));
+  std::string line;
+  while (found.size() < kWarningsMax && std::getline(file, line)) {
+    if (const size_t at = line.find(kMark); at != std::string::npos)
+      found.push_back(line.substr(at + kMark.size()));
+  }
+  return found;
 }
 
 }  // namespace cistern

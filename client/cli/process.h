@@ -51,6 +51,9 @@ std::string ProgramFolder();
 
 // The last non-empty line that was written to `path` behind `from`; empty when there is none.
 std::string LastLine(const std::string& path, uint64_t from);
+// What a log of ours warns of behind `from`, the first kWarningsMax.
+inline constexpr size_t kWarningsMax = 4;
+std::vector<std::string> Warnings(const std::string& path, uint64_t from);
 uint64_t FileBytes(const std::string& path);  // 0 when it is not there.
 
 }  // namespace cistern

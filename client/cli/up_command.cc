@@ -122,6 +122,7 @@ int RunUp(const CliOptions& given) {
          (old.size() == 1 ? " runs on with the flags it was" : " run on with the flags they were") +
          " started with; 'cistern down', then 'cistern up' gives the new ones");
   }
+  for (const std::string& line : cluster.NodeWarnings()) Note(line);
   folder->Unlock();
   if (options.up.detach) return kExitDone;
 

@@ -1,5 +1,5 @@
 """What `cistern` and the programs it starts refuse or survive, with real processes: cli_refusals_test.py BIN_DIR [unittest flags]."""
-import contextlib, json, os, pathlib, re, signal, socket, subprocess, time, unittest
+import contextlib, json, os, pathlib, re, shutil, signal, socket, subprocess, time, unittest
 
 import sanitizer
 from cli_test import BIN, PATIENCE, Case, WithCluster, run
@@ -194,6 +194,12 @@ class Starts(WithCluster):
         free = int(re.search(r"MemAvailable: +(\d+)", pathlib.Path("/proc/meminfo").read_text())[1]) << 10
         self.refused("up", "--dir", self.dir, "--router", self.router, "--nodes", 64, "--ram", free // 32, "--detach",
                      says=["64 nodes", "--ram", "available", "fewer --nodes"])
+
+    def test_up_passes_on_what_a_node_warns_of(self):
+        more = shutil.disk_usage(self.folder).free + (10 << 30)
+        done = run("up", "--dir", self.dir, "--router", self.router, "--nodes", 1, "--ram", "16M", "--nvme", more, "--detach")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertRegex(done.stderr, "^cistern: node-1: nvme: --nvme is .* MiB free: the log ends where the disk does\n$")
 
     def test_up_says_which_nodes_keep_the_flags_they_have(self):
         self.up("--nodes", 1, "--ram", "16M")
