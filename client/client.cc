@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "client/client_impl.h"
+#include "client/client_telling.h"
 #include "client/convert.h"
 
 // The public calls: each turns its arguments into the core's form under the lock, and the core's outcome into
@@ -156,6 +157,18 @@ Hit Client::Impl::MakeHit(const Chain& chain, const PlanOutcome& outcome) {
   return Hit(std::move(rep));
 }
 
+// Of an outcome that found no memory for its hit.
+void Client::Impl::ReleasePlan(PlanHandle plan) {
+  try {
+    if (plan != 0) core_->Release(plan);
+  } catch (const std::bad_alloc&) {  // Of others' releases: leases end by themselves.
+  }
+}
+void Client::Impl::ReleasePlans(const GroupPlanOutcome& plans) {
+  for (const PlanHandle plan : plans.history) ReleasePlan(plan);
+  ReleasePlan(plans.tail);
+}
+
 void Client::Impl::ReleaseHit(Hit::Rep& rep) {
   MutexLock lock(&mutex_);
   *rep.over = true;
@@ -226,24 +239,17 @@ CallId Client::Lookup(const Chain& chain, const CallOptions& options,
     return 0;
   }
   Impl* impl = impl_.get();
-  if (Impl::LooksUpGroups(chain, options)) {
-    return impl->Locked([&] {
-      return impl->SubmitGroups(
-          chain, options, /*lease=*/false, [impl, chain, done = std::move(done)](GroupPlanOutcome o) mutable {
-            const auto blocks = static_cast<uint32_t>(o.hit.tokens / chain.layout().block_tokens);
-            impl->Ready([done = std::move(done), blocks, status = LookupStatus(o.status, o.stopped_by)] {
-              if (done) done(status, blocks);
-            });
-          });
-    });
-  }
-  return impl->Locked([&] {
+  return impl->Call(std::move(done), [&](const auto& telling) {
+    impl->mutex_.AssertHeld();
+    if (Impl::LooksUpGroups(chain, options)) {
+      return impl->SubmitGroups(chain, options, /*lease=*/false, [telling, chain](const GroupPlanOutcome& o) {
+        const auto blocks = static_cast<uint32_t>(o.hit.tokens / chain.layout().block_tokens);
+        telling->Tell([&] { return std::tuple(LookupStatus(o.status, o.stopped_by), blocks); });
+      });
+    }
     return impl->Submit(
-        chain, options, LookupDone([impl, done = std::move(done)](const LookupOutcome& o) mutable {
-          impl->Ready(
-              [done = std::move(done), status = LookupStatus(o.status, o.stopped_by), blocks = o.blocks] {
-                if (done) done(status, blocks);
-              });
+        chain, options, LookupDone([telling](const LookupOutcome& o) {
+          telling->Tell([&] { return std::tuple(LookupStatus(o.status, o.stopped_by), o.blocks); });
         }));
   });
 }
@@ -255,32 +261,32 @@ CallId Client::Plan(const Chain& chain, const CallOptions& options, std::functio
     return 0;
   }
   Impl* impl = impl_.get();
-  if (Impl::PlansGroups(chain, options)) {
-    const Hit known = impl->KnownHit(chain, options);  // Outside of the lock: it may be the last copy.
-    return impl->Locked([&]() -> OpId {
-      if (known.rep() != nullptr) {
-        impl->Ready([done = std::move(done), known] {
-          if (done) done({}, known);
-        });
-        return 0;
-      }
-      return impl->SubmitGroups(chain, options, /*lease=*/true,
-                                [impl, chain, options, done = std::move(done)](GroupPlanOutcome o) mutable {
-                                  const Status status = LookupStatus(o.status, o.stopped_by);
-                                  impl->Ready([done = std::move(done), status,
-                                               hit = impl->MakeGroupHit(chain, std::move(o), options)] {
-                                    if (done) done(status, hit);
-                                  });
-                                });
-    });
-  }
-  return impl->Locked([&] {
-    return impl->Submit(chain, options,
-                        PlanDone([impl, chain, done = std::move(done)](const PlanOutcome& o) mutable {
-                          impl->Ready([done = std::move(done), status = LookupStatus(o.status, o.stopped_by),
-                                       hit = impl->MakeHit(chain, o)] {
-                            if (done) done(status, hit);
+  // Outside of the lock: it may be the last copy.
+  const Hit known = Impl::PlansGroups(chain, options) ? impl->KnownHit(chain, options) : Hit();
+  return impl->Call(std::move(done), [&](const auto& telling) -> OpId {
+    impl->mutex_.AssertHeld();
+    if (known.rep() != nullptr) {
+      telling->Tell([&] { return std::tuple(Status(), known); });
+      return 0;
+    }
+    if (Impl::PlansGroups(chain, options)) {
+      return impl->SubmitGroups(
+          chain, options, /*lease=*/true, [impl, chain, options, telling](const GroupPlanOutcome& o) {
+            impl->mutex_.AssertHeld();
+            const bool made = telling->Tell([&] {
+              Status status = LookupStatus(o.status, o.stopped_by);
+              return std::tuple(std::move(status), impl->MakeGroupHit(chain, o, options));
+            });
+            if (!made) impl->ReleasePlans(o);
+          });
+    }
+    return impl->Submit(chain, options, PlanDone([impl, chain, telling](const PlanOutcome& o) {
+                          impl->mutex_.AssertHeld();
+                          const bool made = telling->Tell([&] {
+                            Status status = LookupStatus(o.status, o.stopped_by);
+                            return std::tuple(std::move(status), impl->MakeHit(chain, o));
                           });
+                          if (!made) impl->ReleasePlan(o.plan);
                         }));
   });
 }
@@ -293,13 +299,11 @@ CallId Client::Load(const Hit& hit, uint32_t first, std::span<const Page> pages,
     return 0;
   }
   Impl* impl = impl_.get();
-  return impl->Locked([&] {
-    return impl->SubmitLoad(hit, first, pages, options,
-                            [impl, done = std::move(done)](const LoadOutcome& o) mutable {
-                              impl->Ready([done = std::move(done), report = ToReport(o)]() mutable {
-                                if (done) done(std::move(report));
-                              });
-                            });
+  return impl->Call(std::move(done), [&](const auto& telling) {
+    impl->mutex_.AssertHeld();
+    return impl->SubmitLoad(hit, first, pages, options, [telling](const LoadOutcome& o) {
+      telling->Tell([&] { return std::tuple(ToReport(o)); });
+    });
   });
 }
 
@@ -311,13 +315,11 @@ CallId Client::Fetch(const Chain& chain, std::span<const Page> pages, const Call
     return 0;
   }
   Impl* impl = impl_.get();
-  return impl->Locked([&] {
-    return impl->SubmitFetch(chain, pages, options,
-                             [impl, done = std::move(done)](const LoadOutcome& o) mutable {
-                               impl->Ready([done = std::move(done), report = ToReport(o)]() mutable {
-                                 if (done) done(std::move(report));
-                               });
-                             });
+  return impl->Call(std::move(done), [&](const auto& telling) {
+    impl->mutex_.AssertHeld();
+    return impl->SubmitFetch(chain, pages, options, [telling](const LoadOutcome& o) {
+      telling->Tell([&] { return std::tuple(ToReport(o)); });
+    });
   });
 }
 
@@ -329,13 +331,11 @@ CallId Client::Store(const Chain& chain, uint32_t first, std::span<const ConstPa
     return 0;
   }
   Impl* impl = impl_.get();
-  return impl->Locked([&] {
-    return impl->SubmitStore(chain, first, pages, options,
-                             [impl, done = std::move(done)](const StoreOutcome& o) mutable {
-                               impl->Ready([done = std::move(done), report = ToReport(o)]() mutable {
-                                 if (done) done(std::move(report));
-                               });
-                             });
+  return impl->Call(std::move(done), [&](const auto& telling) {
+    impl->mutex_.AssertHeld();
+    return impl->SubmitStore(chain, first, pages, options, [telling](const StoreOutcome& o) {
+      telling->Tell([&] { return std::tuple(ToReport(o)); });
+    });
   });
 }
 

@@ -235,7 +235,7 @@ bool Client::Impl::PollLocked(std::vector<std::function<void()>>& run) {
   }
   bool did = DrainMail();
   did |= core_->Poll();
-  run.swap(ready_);
+  TakeReady(run);
   if (core_->HasGonePeers()) {  // Beginning a gRPC call takes a while: not under the lock.
     run.push_back([this, gone = core_->TakeGonePeers()] { link_->ReportGone(gone); });
   }
@@ -307,6 +307,7 @@ bool Client::Impl::Poll() {
       did = PollLocked(run);
       Arm();
     } catch (const std::bad_alloc&) {
+      Arm();  // What is left to do shows on event_fd.
       if (run.empty()) throw;
       did = true;  // What has been taken out to be run is run.
     }

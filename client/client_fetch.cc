@@ -60,7 +60,12 @@ OpId Client::Impl::SubmitFetchGroups(const Chain& chain, std::span<const Page> p
   return SubmitGroups(chain, fetch->options, /*lease=*/true, [this, fetch](GroupPlanOutcome plan) {
     mutex_.AssertHeld();  // Callbacks of the core run under it.
     fetch->plan = std::move(plan);
-    LoadFetched(fetch);
+    try {
+      LoadFetched(fetch);
+    } catch (const std::bad_alloc&) {  // What has begun to load keeps its plan until it ends.
+      ReleasePlans(fetch->plan);
+      throw;
+    }
   });
 }
 
@@ -106,7 +111,7 @@ void Client::Impl::LoadFetched(const std::shared_ptr<GroupFetch>& fetch) {
 }
 
 void Client::Impl::FinishFetch(GroupFetch& fetch) {
-  ReleaseGroups(*core_, fetch.plan, {}, std::nullopt, 1);
+  ReleasePlans(fetch.plan);
   fetch.sink({fetch.plan.status, fetch.blocks, fetch.results, fetch.bytes});
 }
 

@@ -2,6 +2,7 @@
 
 #include "cistern/client.h"
 #include "client/client_impl.h"
+#include "client/client_telling.h"
 #include "client/convert.h"
 #include "client/rank_split.h"
 #include "core/breakpoints.h"
@@ -130,7 +131,6 @@ OpId Client::Impl::SubmitGroups(const Chain& chain, const CallOptions& options, 
 
 Hit Client::Impl::MakeGroupHit(const Chain& chain, GroupPlanOutcome outcome, const CallOptions& options) {
   auto rep = std::make_shared<Hit::Rep>();
-  rep->anchor = anchor_;
   rep->chain = chain;
   rep->decision = outcome.hit;
   rep->blocks = static_cast<uint32_t>(outcome.hit.tokens / chain.layout().block_tokens);
@@ -141,12 +141,16 @@ Hit Client::Impl::MakeGroupHit(const Chain& chain, GroupPlanOutcome outcome, con
     rep->plan = outcome.history.front();
     rep->more_plans.assign(outcome.history.begin() + 1, outcome.history.end());
   }
-  if (options.request_id.empty() || !NameRequest(chain, options, rep->request).ok())
-    return Hit(std::move(rep));
+  const bool named = !options.request_id.empty() && NameRequest(chain, options, rep->request).ok();
+  rep->anchor = anchor_;  // From here on it releases its plans, and not under this lock: nothing throws.
+  if (!named) return Hit(std::move(rep));
   rep->ranks = options.ranks;
   rep->asked = outcome.asked;
   Hit hit(std::move(rep));
-  if (outcome.status.ok() && !outcome.lost) requests_.Put(*hit.rep()->request, hit);
+  try {
+    if (outcome.status.ok() && !outcome.lost) requests_.Put(*hit.rep()->request, hit);
+  } catch (const std::bad_alloc&) {  // Whoever plans it again asks again.
+  }
   return hit;
 }
 
@@ -293,13 +297,11 @@ CallId Client::LoadTail(const Hit& hit, const Page& page, const CallOptions& opt
     return 0;
   }
   Impl* impl = impl_.get();
-  return impl->Locked([&] {
-    return impl->SubmitLoadTail(hit, page, options,
-                                [impl, done = std::move(done)](const LoadOutcome& o) mutable {
-                                  impl->Ready([done = std::move(done), report = ToReport(o)]() mutable {
-                                    if (done) done(std::move(report));
-                                  });
-                                });
+  return impl->Call(std::move(done), [&](const auto& telling) {
+    impl->mutex_.AssertHeld();
+    return impl->SubmitLoadTail(hit, page, options, [telling](const LoadOutcome& o) {
+      telling->Tell([&] { return std::tuple(ToReport(o)); });
+    });
   });
 }
 
@@ -311,13 +313,11 @@ CallId Client::StoreTail(const Chain& chain, uint64_t tokens, const ConstPage& p
     return 0;
   }
   Impl* impl = impl_.get();
-  return impl->Locked([&] {
-    return impl->SubmitStoreTail(chain, tokens, page, tail, options,
-                                 [impl, done = std::move(done)](const StoreOutcome& o) mutable {
-                                   impl->Ready([done = std::move(done), report = ToReport(o)]() mutable {
-                                     if (done) done(std::move(report));
-                                   });
-                                 });
+  return impl->Call(std::move(done), [&](const auto& telling) {
+    impl->mutex_.AssertHeld();
+    return impl->SubmitStoreTail(chain, tokens, page, tail, options, [telling](const StoreOutcome& o) {
+      telling->Tell([&] { return std::tuple(ToReport(o)); });
+    });
   });
 }
 

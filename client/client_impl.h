@@ -20,6 +20,7 @@
 #include "core/clock.h"
 #include "core/forks.h"
 #include "core/mailbox.h"
+#include "core/make_room.h"
 #include "core/mutex.h"
 #include "core/random.h"
 #include "transport/transport.h"
@@ -126,6 +127,12 @@ struct Client::Impl {
     return result;
   }
   bool Poll() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The room of ready_ stays: calls under way count on it.
+  void TakeReady(std::vector<std::function<void()>>& run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    MakeRoom(run, ready_.size());
+    for (auto& callback : ready_) run.push_back(std::move(callback));
+    ready_.clear();
+  }
   // Drives until *done, which is set under the lock by a core callback.
   void WaitFor(const bool* done) ABSL_LOCKS_EXCLUDED(mutex_);
   void Drive(const bool* done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -151,11 +158,12 @@ struct Client::Impl {
     Waiting& waiting_;
   };
   Waiting* FindWaiting(uint64_t serial) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // A callback of the user, to be run once the lock is free.
-  void Ready(std::function<void()> callback) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    ready_.push_back(std::move(callback));
-  }
+  // Submits a call that ends with a callback; see client_telling.h.
+  template <typename... Args, typename Submission>
+  CallId Call(std::function<void(Args...)> done, Submission&& submit) ABSL_LOCKS_EXCLUDED(mutex_);
   void ReleaseHit(Hit::Rep& rep) ABSL_LOCKS_EXCLUDED(mutex_);
+  void ReleasePlan(PlanHandle plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReleasePlans(const GroupPlanOutcome& plans) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Pages into the core's flat form (scratch, valid until the next call).
   PageView View(std::span<const Page> pages) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -283,7 +291,7 @@ struct Client::Impl {
   std::unique_ptr<HostShare> share_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Transport> transport_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<ClientCore> core_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::function<void()>> ready_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::function<void()>> ready_ ABSL_GUARDED_BY(mutex_);  // To be run once the lock is free.
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   Waiting* waiting_ ABSL_GUARDED_BY(mutex_) = nullptr;
   uint64_t waiting_serial_ ABSL_GUARDED_BY(mutex_) = 0;

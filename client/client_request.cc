@@ -2,6 +2,7 @@
 
 #include "cistern/client.h"
 #include "client/client_impl.h"
+#include "client/client_telling.h"
 #include "client/convert.h"
 
 // One answer for all ranks of a request (F50), and whether it still holds.
@@ -115,11 +116,10 @@ CallId Client::Recheck(const Hit& hit, const CallOptions& options, std::function
     return 0;
   }
   Impl* impl = impl_.get();
-  return impl->Locked([&] {
-    return impl->SubmitRecheck(hit, options, [impl, done = std::move(done)](PartResult result) mutable {
-      impl->Ready([done = std::move(done), result = ToPublic(result)] {
-        if (done) done(result);
-      });
+  return impl->Call(std::move(done), [&](const auto& telling) {
+    impl->mutex_.AssertHeld();
+    return impl->SubmitRecheck(hit, options, [telling](PartResult result) {
+      telling->Tell([&] { return std::tuple(ToPublic(result)); });
     });
   });
 }

@@ -44,6 +44,10 @@ class ClientMemoryTest : public ClientOnNode {
       client.Poll();
     }
   }
+  static size_t InCore(Client& client) {
+    MutexLock lock(&client.impl()->mutex_);
+    return client.impl()->core_->outstanding() + client.impl()->ready_.size();
+  }
   // Runs `call` on a thread that has no memory at allocation `at`; a call that does not end is a failure.
   struct Attempt {
     bool thrown = false;
@@ -131,6 +135,45 @@ TEST_F(ClientMemoryTest, ACallThatConnectsWithoutMemoryEndsAtOnce) {
       ASSERT_EQ(FetchWait(*client).ok_pages(), 2u) << "it is no worse a client than it was";
     }
     EXPECT_TRUE(attempt.past_all);
+  }
+}
+
+// Memory may end in the submission, in a handshake, and while its report is made.
+TEST_F(ClientMemoryTest, ACallbackIsToldWhicheverAllocationFails) {
+  Fill(*Connect("map"));
+  const std::pair<const char*, std::function<void(Client&, int&)>> calls[] = {
+      {"fetch", [&](Client& c, int& told) { Fetch(c, [&told](const LoadReport&) { ++told; }); }},
+      {"lookup", [&](Client& c, int& told) { c.Lookup(chain_, {}, [&told](Status, uint32_t) { ++told; }); }},
+      {"plan", [&](Client& c, int& told) { c.Plan(chain_, {}, [&told](Status, Hit) { ++told; }); }},
+  };
+  for (const char* transport : {"map", "socket"}) {
+    for (const auto& [name, call] : calls) {
+      bool all = false;
+      for (int at = 0; at < kAllocationsMax && !all; ++at) {
+        SCOPED_TRACE(absl::StrCat(transport, " ", name, " ", at));
+        const std::unique_ptr<Client> client = Connect(transport);
+        int told = 0;
+        bool thrown = false;
+        t_allocations_left = at;
+        try {
+          call(*client, told);
+        } catch (const std::bad_alloc&) {
+          thrown = true;
+        }
+        while (!thrown && told == 0 && InCore(*client) > 0) {
+          pollfd readable{client->event_fd(), POLLIN, 0};
+          ::poll(&readable, 1, -1);
+          try {
+            client->Poll();
+          } catch (const std::bad_alloc&) {
+          }
+        }
+        all = std::exchange(t_allocations_left, -1) >= 0;
+        Quiet(*client);
+        ASSERT_EQ(told, thrown ? 0 : 1);
+      }
+      EXPECT_TRUE(all);
+    }
   }
 }
 
