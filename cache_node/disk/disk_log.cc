@@ -204,6 +204,7 @@ void DiskLog::Forget(const BlockHash& hash, PartCoord coord, const DiskEntry& pl
 // --- life
 
 bool DiskLog::Poll() {
+  taken_in_turn_ = 0;
   bool any = queue_.Poll();
   if (recovering() && !stopping_) any |= RecoverStep();
   if (!recovering() && !dropped_.empty()) dropped_.ErasePiece(forgotten_++);
@@ -222,7 +223,7 @@ Nanos DiskLog::NextWake() const {
   // Where nothing wakes at the end of a request (simulation), time has to.
   if (queue_.open() > 0 && queue_.disk().WaitFd() < 0) return clock_.Now() + kMillisecond / 10;
   if (HasDropsWaiting() && !degraded_) return clock_.Now() + kMillisecond;
-  if (job_ == Job::kErasing || (job_ == Job::kSearching && !copy_reading_) ||
+  if (job_ == Job::kErasing || job_ == Job::kPlanning || (job_ == Job::kSearching && !copy_reading_) ||
       (job_ == Job::kCopying && copy_loaded_))
     return clock_.Now() + kMillisecond / 4;
   const bool jobs =

@@ -33,6 +33,9 @@ inline constexpr size_t kDropsPerTurn = 2048;  // Hashes of drops that one turn 
 // Hashes of drops that wait for a disk that takes no writes: 32 MiB. At more, all that is on the disk goes
 // with the next start.
 inline constexpr size_t kDropsWaitingMax = 1u << 20;
+// Entries of an extent that one turn of a start takes into the index, or of reclaim looks at; and hashes of a
+// record of drops.
+inline constexpr uint32_t kEntriesPerTurn = 1024;
 inline constexpr uint32_t kReadyExtents = 2;    // Free files kept ready.
 inline constexpr uint32_t kFreeExtentsMax = 4;  // More free files than that give their space back.
 inline constexpr Nanos kDegradedRetryMin = kSecond;
@@ -140,6 +143,8 @@ class DiskLog {
   bool Expire(const BlockHash& hash, uint64_t& from, uint64_t& looks);
 
   bool Poll();
+  // Entries that the last Poll took or looked at, at most kEntriesPerTurn.
+  uint32_t entries_in_turn() const { return taken_in_turn_; }
   // What the last Poll copied of a leaving extent, at most kReclaimBytesPerTurn.
   uint64_t carried_in_turn() const { return carried_in_turn_; }
   Nanos NextWake() const;
@@ -219,9 +224,13 @@ class DiskLog {
   bool IsLost(FileId file, const std::optional<ExtentRow>& row, const FoundExtent& found);
   void OpenLog();
   bool RecoverStep();
-  void TakeScanned(FileId file, ExtentScan& scan);
+  absl::StatusOr<bool> ScanOn();
+  void BeginTaking();
+  bool TakeOn();
+  bool TakeDropsAt(const FooterEntry& entry);
+  void Taken();
   void TakeNothingBefore(FileId file, uint64_t generation);
-  void ApplyDrop(const FooterEntry& entry, const ExtentUse& use, const std::byte* payload);
+  bool ApplyDrop(const FooterEntry& entry, const ExtentUse& use, const std::byte* payload);
   void TakeEntry(FileId file, const ExtentUse& use, const FooterEntry& entry);
   void SayUnnamed();
   void MarkUnreadable(FileId file, const absl::Status& why);
@@ -235,6 +244,7 @@ class DiskLog {
   // Its header says free on the disk, and then its last page as well: the header of its next use may be torn.
   void WriteFree(FileId file, std::function<void(int)> done);
   void StartReclaim(FileId victim);
+  void FooterIsDamaged();
   void StartErasing();
   void LeaveOrStay();
   void StartFree();
@@ -247,7 +257,9 @@ class DiskLog {
     uint32_t end = 0;  // Of the wanted bytes, in the extent.
     std::vector<FooterEntry> parts;
   };
-  void PlanCopies(std::vector<FooterEntry> entries);
+  void StartPlanning(std::vector<FooterEntry> entries, uint32_t count);
+  void PlanOn();
+  void PlanCopy(const FooterEntry& place);
   void CopyOn();
   void CopyRecords(uint64_t& budget);
   bool BeginCarrying();
@@ -286,6 +298,12 @@ class DiskLog {
   // Recovery, newest extent first: what is gone is known before what it was.
   std::vector<FileId> scan_queue_;  // Next at the back.
   std::unique_ptr<ExtentScan> scan_;
+  // Of the extent that was scanned, what goes into the index: first its drops, then its parts.
+  enum class Taking : uint8_t { kNothing, kDrops, kParts };
+  Taking taking_ = Taking::kNothing;
+  size_t take_at_ = 0;    // Of its entries,
+  uint32_t hash_at_ = 0;  // and of a record of drops.
+  uint32_t taken_in_turn_ = 0;
   BlockTable<uint64_t> dropped_;  // Block -> generation of the drop.
   size_t forgotten_ = 0;          // Pieces of it, after the start.
   uint64_t dropped_all_ = 0;
@@ -295,6 +313,7 @@ class DiskLog {
     kNone,
     kWriting,
     kLoading,
+    kPlanning,
     kErasing,
     kSearching,
     kCopying,
@@ -309,6 +328,12 @@ class DiskLog {
   // Its records of drops are looked for from here on, and so many are missing.
   uint32_t search_at_ = 0, drops_missing_ = 0;
   bool carry_again_ = false;  // A record of drops was lost on its way to the log's end.
+  // What is looked at of the leaving extent: entries that memory has, or those of a footer in aux_.
+  std::optional<FooterTrailer> plan_footer_;
+  std::vector<FooterEntry> plan_entries_;
+  uint32_t plan_at_ = 0, plan_count_ = 0;
+  bool plan_drops_ = false;  // They go on, too.
+  uint64_t plan_bytes_ = 0;
   std::deque<Copy> copies_;
   bool copy_all_ = false;  // Also what was never read.
   bool copy_loaded_ = false, copy_reading_ = false;

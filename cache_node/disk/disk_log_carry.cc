@@ -14,36 +14,56 @@ constexpr uint32_t kCopyGapMax = 256u
 
 }  // namespace
 
+void DiskLog::StartPlanning(std::vector<FooterEntry> entries, uint32_t count) {
+  job_ = Job::kPlanning;
+  plan_entries_ = std::move(entries);
+  plan_at_ = 0;
+  plan_count_ = count;
+  plan_drops_ = table_.HasOlder(UseOf(job_file_).life);
+  plan_bytes_ = 0;
+}
+
+// Looks at kEntriesPerTurn more entries of the leaving extent.
+void DiskLog::PlanOn() {
+  const uint32_t count = std::min(kEntriesPerTurn, plan_count_ - plan_at_);
+  if (plan_footer_.has_value()) {
+    plan_entries_.clear();
+    const std::byte* from = aux_ + uint64_t{plan_at_} * kFooterEntryBytes;
+    if (!DecodeSomeEntries(*plan_footer_, from, count, plan_entries_).ok()) return FooterIsDamaged();
+  }
+  const size_t first = plan_footer_.has_value() ? 0 : plan_at_;
+  for (size_t i = first; i < first + count; ++i) PlanCopy(plan_entries_[i]);
+  taken_in_turn_ = count;
+  plan_at_ += count;
+  if (plan_at_ < plan_count_) return;
+  plan_entries_ = {};
+  job_ = Job::kCopying;
+  CrashHere(CrashPoint::kReclaimBegun);
+}
+
 // Parts that were read since they were written, up to kCopyBytesMax of them, go to the log's end once more;
 // of a nearly empty extent all do.
-void DiskLog::PlanCopies(std::vector<FooterEntry> entries) {
-  const bool carry_drops = table_.HasOlder(UseOf(job_file_).life);
-  uint64_t bytes = 0;
-  for (const FooterEntry& place : entries) {
-    const bool drop = place.kind != RecordKind::kBlock;
-    if (!drop) {
-      const DiskEntry* entry = index_.Find(place.block.hash, place.coord);
-      if (!IsAt(entry, job_file_, place)) continue;
-      const bool pinned = PinOf(entry->retention) != PinKind::kNone;
-      if ((entry->uses == 0 && !copy_all_ && !pinned) ||
-          bytes + place.length > kCopyBytesMax - kRecordBytesMax) {
-        ++counters_.evicted_parts;
-        counters_.pins_evicted_parts += pinned;
-        EraseEntry(place.block.hash, place.coord, *entry);
-        continue;
-      }
-      bytes += place.length + kPageBytes;
-    } else if (!carry_drops) {
-      continue;
+void DiskLog::PlanCopy(const FooterEntry& place) {
+  if (place.kind == RecordKind::kBlock) {
+    const DiskEntry* entry = index_.Find(place.block.hash, place.coord);
+    if (!IsAt(entry, job_file_, place)) return;
+    const bool pinned = PinOf(entry->retention) != PinKind::kNone;
+    if ((entry->uses == 0 && !copy_all_ && !pinned) ||
+        plan_bytes_ + place.length > kCopyBytesMax - kRecordBytesMax) {
+      ++counters_.evicted_parts;
+      counters_.pins_evicted_parts += pinned;
+      return EraseEntry(place.block.hash, place.coord, *entry);
     }
-    const uint32_t end =
-        RoundUpTo(std::max(place.data_at + place.length, (place.page + 1) * kPageBytes), kPageBytes);
-    if (copies_.empty() || copies_.back().page != place.page)
-      copies_.push_back({.page = place.page, .end = end, .parts = {}});
-    copies_.back().end = std::max(copies_.back().end, end);
-    copies_.back().parts.push_back(place);
+    plan_bytes_ += place.length + kPageBytes;
+  } else if (!plan_drops_) {
+    return;
   }
-  CrashHere(CrashPoint::kReclaimBegun);
+  const uint32_t end =
+      RoundUpTo(std::max(place.data_at + place.length, (place.page + 1) * kPageBytes), kPageBytes);
+  if (copies_.empty() || copies_.back().page != place.page)
+    copies_.push_back({.page = place.page, .end = end, .parts = {}});
+  copies_.back().end = std::max(copies_.back().end, end);
+  copies_.back().parts.push_back(place);
 }
 
 void DiskLog::CopyOn() {

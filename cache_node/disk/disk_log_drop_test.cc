@@ -211,7 +211,8 @@ TEST_F(DiskLogDrops, F10_AFailedWriteOfACarriedRecordBringsNothingBack) {
     ASSERT_EQ(world.log->table().all().at(holder).state, ExtentState::kLeaving);
     world.disk->faults.nth_write = nth;
     world.disk->faults.nth_error = EIO;
-    world.Turns(40);
+    world.Turns(200);
+    world.disk->faults.nth_write = 0;  // Where there were fewer.
     for (int i = 0; i < 100'000 && world.log->degraded(); ++i) world.Turn();
     UntilHolderHasLeft();
     const bool lost = world.log->counters().lost_drops > 0;

@@ -16,6 +16,7 @@ constexpr uint32_t kSpareFrom = 16;  // Extents from which on reclaim keeps more
 
 void DiskLog::MaintainStep() {
   if (stopping_) return;
+  if (job_ == Job::kPlanning) return PlanOn();
   if (job_ == Job::kErasing) return EraseOn();
   if (job_ == Job::kSearching) return SearchOn();
   if (job_ == Job::kCopying) return CopyOn();
@@ -148,28 +149,33 @@ void DiskLog::StartReclaim(FileId victim) {
   copy_loaded_ = copy_reading_ = false;
   carry_again_ = false;
   if (!extent.footer && extent.kept.size() == extent.entries) {
-    job_ = Job::kCopying;
-    return PlanCopies(std::move(extent.kept));
+    plan_footer_.reset();
+    return StartPlanning(std::exchange(extent.kept, {}), extent.entries);
   }
   if (!extent.footer) return StartErasing();
   job_ = Job::kLoading;
   const uint32_t bytes = FooterBytes(extent.entries);
   Read(victim, kExtentBytes - bytes, aux_, bytes, [this, bytes](int error) {
-    job_ = Job::kCopying;
     const absl::StatusOr<FooterTrailer> trailer = DecodeFooterTrailer(aux_ + bytes - kPageBytes);
     if (error == 0 && trailer.ok() && trailer->use == UseOf(job_file_) &&
-        FooterBytes(trailer->entries) == bytes) {
-      absl::StatusOr<std::vector<FooterEntry>> entries = DecodeFooterEntries(*trailer, aux_);
-      if (entries.ok()) return PlanCopies(*std::move(entries));
+        FooterBytes(trailer->entries) == bytes && FooterIsWhole(*trailer, aux_)) {
+      plan_footer_ = *trailer;
+      return StartPlanning({}, trailer->entries);
     }
-    ++counters_.corrupt_footers;
-    SayDamage(job_file_, kExtentBytes - bytes, "footer, of an extent that makes room");
-    StartErasing();
+    FooterIsDamaged();
   });
+}
+
+void DiskLog::FooterIsDamaged() {
+  ++counters_.corrupt_footers;
+  SayDamage(job_file_, kExtentBytes - FooterBytes(table_.Find(job_file_)->entries),
+            "footer, of an extent that makes room");
+  StartErasing();
 }
 
 // Nobody can say what is wanted of it.
 void DiskLog::StartErasing() {
+  copies_.clear();
   job_ = Job::kErasing;
   erased_ = 0;
 }

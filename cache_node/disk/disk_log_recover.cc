@@ -169,33 +169,24 @@ void DiskLog::CountFindings(FileId file, const std::vector<ScanFinding>& finding
         absl::StrCat("nvme extent ", file, " at ", findings.back().offset, ": a torn tail is cut off"));
 }
 
-// One piece of a start's work: a footer, or about a megabyte of records.
+// One piece of a start's work: some of a footer, about a megabyte of records, or entries into the index.
 bool DiskLog::RecoverStep() {
   const FileId file = scan_queue_.back();
-  const auto give_up = [&](const absl::Status& why) {
-    MarkUnreadable(file, why);
-    scan_.reset();
-    scan_queue_.pop_back();
-    return true;
-  };
-  if (scan_ == nullptr) {
-    absl::StatusOr<ExtentScan> scan = ScanOf(queue_.disk(), file);
-    if (!scan.ok()) return give_up(scan.status());
-    scan_ = std::make_unique<ExtentScan>(*std::move(scan));
-    absl::Status read = scan_->ReadEnds();
-    if (const ExtentUse use = UseOf(file); read.ok() && scan_->use() != use) scan_->LookFor(use);
-    if (read.ok() && scan_->sealed()) read = scan_->ReadEntries();
-    if (!read.ok()) return give_up(read);
-    if (!scan_->sealed()) return true;  // Record by record, from the next turn on.
+  if (taking_ != Taking::kNothing) {
+    if (!TakeOn()) return true;
+    Taken();
   } else {
-    const absl::StatusOr<bool> done = scan_->Step();
-    if (!done.ok()) return give_up(done.status());
-    if (!*done) return true;
-  }
-  if (scan_->looked_for() && scan_->records() == 0) {
-    FoundNothing(file, *scan_);
-  } else {
-    TakeScanned(file, *scan_);
+    const absl::StatusOr<bool> done = ScanOn();
+    if (!done.ok()) {
+      MarkUnreadable(file, done.status());
+    } else if (!*done) {
+      return true;
+    } else if (scan_->looked_for() && scan_->records() == 0) {
+      FoundNothing(file, *scan_);
+    } else {
+      BeginTaking();
+      return true;
+    }
   }
   scan_.reset();
   scan_queue_.pop_back();
@@ -204,6 +195,21 @@ bool DiskLog::RecoverStep() {
                             " extents are indexed"));
   }
   return true;
+}
+
+// True: it is known what the extent holds.
+absl::StatusOr<bool> DiskLog::ScanOn() {
+  const FileId file = scan_queue_.back();
+  if (scan_ == nullptr) {
+    CISTERN_ASSIGN_OR_RETURN(ExtentScan scan, ScanOf(queue_.disk(), file));
+    scan_ = std::make_unique<ExtentScan>(std::move(scan));
+    CISTERN_RETURN_IF_ERROR(scan_->ReadEnds());
+    if (const ExtentUse use = UseOf(file); scan_->use() != use) scan_->LookFor(use);
+    return false;
+  }
+  if (!scan_->sealed()) return scan_->Step();
+  CISTERN_ASSIGN_OR_RETURN(const bool all, scan_->StepEntries());
+  return all && scan_->sealed();  // Else record by record, from the next turn on.
 }
 
 // Not one record of the use that was begun there is whole. Over zeros, or over another use, a header that
@@ -223,38 +229,65 @@ void DiskLog::FoundNothing(FileId file, const ExtentScan& scan) {
   Record(file, extent);
 }
 
-void DiskLog::TakeScanned(FileId file, ExtentScan& scan) {
+void DiskLog::BeginTaking() {
+  const FileId file = scan_queue_.back();
   Extent& extent = *table_.Find(file);
-  CountFindings(file, scan.findings());
-  extent.scanned = true;
-  extent.footer = scan.sealed();
-  extent.data_end = scan.data_end();
-  extent.records = scan.records();
-  extent.entries = static_cast<uint32_t>(scan.entries().size());
+  CountFindings(file, scan_->findings());
+  extent.footer = scan_->sealed();
+  extent.data_end = scan_->data_end();
+  extent.records = scan_->records();
+  extent.entries = static_cast<uint32_t>(scan_->entries().size());
   ++counters_.scanned_extents;
-  for (const FooterEntry& entry : scan.entries()) {
-    if (entry.kind == RecordKind::kBlock) continue;
-    ++extent.drops;
-    const std::byte* payload = nullptr;
-    const auto record = scan.ReadRecord(entry.page, &payload);
-    const bool good = record.ok() && record->has_value() && PayloadIsWhole(**record, payload);
-    if (good) {
-      ApplyDrop(entry, extent.use, payload);
-    } else {
-      ++counters_.corrupt_payloads;
-      SayDamage(file, entry.page * kPageBytes, "a record of drops");
-      TakeNothingBefore(file, WhatItDrops(entry, extent.use));
-    }
+  taking_ = Taking::kDrops;
+  take_at_ = hash_at_ = 0;
+}
+
+// Takes kEntriesPerTurn entries; true: those were the last. What is found is served meanwhile.
+bool DiskLog::TakeOn() {
+  const FileId file = scan_queue_.back();
+  const std::vector<FooterEntry>& entries = scan_->entries();
+  for (; take_at_ < entries.size(); ++take_at_) {
+    if (taken_in_turn_ >= kEntriesPerTurn) return false;
+    ++taken_in_turn_;
+    const FooterEntry& entry = entries[take_at_];
+    const bool part = entry.kind == RecordKind::kBlock;
+    // Deepest parts were written first; the last of a key counts.
+    if (taking_ == Taking::kParts && part) TakeEntry(file, UseOf(file), entry);
+    if (taking_ == Taking::kDrops && !part && !TakeDropsAt(entry)) return false;
   }
-  // Deepest parts were written first; the last of a key counts.
-  for (const FooterEntry& entry : scan.entries()) {
-    if (entry.kind == RecordKind::kBlock) TakeEntry(file, extent.use, entry);
+  if (std::exchange(taking_, Taking::kParts) == Taking::kParts) return true;
+  take_at_ = 0;
+  return false;
+}
+
+// False: there are more hashes in it.
+bool DiskLog::TakeDropsAt(const FooterEntry& entry) {
+  const FileId file = scan_queue_.back();
+  Extent& extent = *table_.Find(file);
+  const std::byte* payload = nullptr;
+  const auto record = scan_->ReadRecord(entry.page, &payload);
+  if (record.ok() && record->has_value() && PayloadIsWhole(**record, payload)) {
+    if (!ApplyDrop(entry, extent.use, payload)) return false;
+  } else {
+    ++counters_.corrupt_payloads;
+    SayDamage(file, entry.page * kPageBytes, "a record of drops");
+    TakeNothingBefore(file, WhatItDrops(entry, extent.use));
   }
-  if (!scan.header_good()) repair_queue_.push_back(file);
-  if (scan.sealed() && IsTold(RowOf(manifest_.loaded(), file), ExtentState::kSealed, extent.use)) return;
+  ++extent.drops;
+  hash_at_ = 0;
+  return true;
+}
+
+void DiskLog::Taken() {
+  const FileId file = scan_queue_.back();
+  Extent& extent = *table_.Find(file);
+  taking_ = Taking::kNothing;
+  extent.scanned = true;
+  if (!scan_->header_good()) repair_queue_.push_back(file);
+  if (scan_->sealed() && IsTold(RowOf(manifest_.loaded(), file), ExtentState::kSealed, extent.use)) return;
   seal_queue_.push_back(file);
-  if (scan.sealed()) return;  // Its row says so once that is synced.
-  extent.kept = scan.TakeEntries();
+  if (scan_->sealed()) return;  // Its row says so once that is synced.
+  extent.kept = scan_->TakeEntries();
   Record(file, extent);
 }
 
@@ -267,18 +300,21 @@ void DiskLog::TakeNothingBefore(FileId file, uint64_t generation) {
                          "back, what was stored before it is a miss"));
 }
 
-void DiskLog::ApplyDrop(const FooterEntry& entry, const ExtentUse& use, const std::byte* payload) {
+// From hash_at_ on, a turn's worth; false: there are more.
+bool DiskLog::ApplyDrop(const FooterEntry& entry, const ExtentUse& use, const std::byte* payload) {
   const uint64_t generation = WhatItDrops(entry, use);
   if (entry.kind == RecordKind::kDropAll) {
     dropped_all_ = std::max(dropped_all_, generation);
-    return;
+    return true;
   }
-  for (uint32_t i = 0; i < entry.length / sizeof(BlockHash); ++i) {
+  for (; hash_at_ < entry.length / sizeof(BlockHash); ++hash_at_, ++taken_in_turn_) {
+    if (taken_in_turn_ >= kEntriesPerTurn) return false;
     BlockHash hash;
-    std::memcpy(hash.bytes.data(), payload + i * sizeof(BlockHash), sizeof(BlockHash));
+    std::memcpy(hash.bytes.data(), payload + hash_at_ * sizeof(BlockHash), sizeof(BlockHash));
     uint64_t& known = dropped_[hash];
     known = std::max(known, generation);
   }
+  return true;
 }
 
 // Once: the counters tell the rest.

@@ -195,11 +195,98 @@ TEST(DiskLogDamage, F37_AnExtentWithoutItsFooterLeavesTheIndexInPieces) {
   EXPECT_EQ(world.log->FindTail(world.Block(next - 1).hash)->coords.size(), kParts);
 }
 
+// Extents that are full of entries: what looks at all of them does so in turns.
+class DiskLogEntries : public ::testing::Test {
+ protected:
+  static constexpr uint32_t kParts = 240, kLength = 64;
+  DiskLogEntries() { world.Open(); }
+  void Put() {
+    const LogWorld::Made made = world.Make(next, kLength, kParts);
+    RecordHeader header = made.header;
+    while (world.log->Append(header, made.data) != DiskLog::Appended::kOk) world.Turn();
+    ++next;
+  }
+  // The most by which a counter grows in one turn, until `done`.
+  uint64_t MostInATurn(const uint64_t DiskLogCounters::*what, auto done) {
+    uint64_t most = 0;
+    for (int turn = 0; turn < 20'000 && !done(); ++turn) {
+      const uint64_t before = world.log->counters().*what;
+      world.Turn();
+      most = std::max(most, world.log->counters().*what - before);
+    }
+    EXPECT_TRUE(done());
+    return most;
+  }
+
+  LogWorld world{kSeed, 4};
+  uint64_t next = 0;
+};
+
+TEST_F(DiskLogEntries, AStartTakesSoManyATurnAndServesMeanwhile) {
+  while (next <= kEntriesPerExtentMax / kParts) Put();
+  std::vector<BlockHash> gone;
+  for (uint64_t i = 0; i < 4; ++i) gone.push_back(world.Block(i).hash);
+  EXPECT_EQ(world.Drop(gone), 4 * kParts);
+  world.Settle();
+  world.Turns(20);
+  const uint64_t parts = (next - 4) * kParts;
+  world.Open();
+  const LogWorld::Made other = world.Make(next, kLength);
+  RecordHeader header = other.header;
+  while (world.log->Append(header, other.data) != DiskLog::Appended::kOk) world.Turn();
+  uint64_t turns = 0;
+  const uint64_t most = MostInATurn(&DiskLogCounters::recovered_parts, [&] {
+    ++turns;
+    EXPECT_EQ(world.Get(next, kLength), Found::kRight);
+    return !world.log->recovering();
+  });
+  EXPECT_LE(most, kEntriesPerTurn);
+  EXPECT_GE(turns, parts / kEntriesPerTurn);
+  EXPECT_EQ(world.log->counters().recovered_parts, parts);
+  EXPECT_EQ(world.Get(3, kLength), Found::kMiss);
+  EXPECT_EQ(world.Get(4, kLength, kParts - 1), Found::kRight);
+}
+
+// What is dropped while its extent is half taken stays dropped.
+TEST_F(DiskLogEntries, F04_ADropBetweenTwoTurnsOfAStartHolds) {
+  while (next <= kEntriesPerExtentMax / kParts) Put();
+  world.Settle();
+  for (const bool all : {false, true}) {
+    world.Open();
+    for (int i = 0; i < 1000 && world.log->counters().recovered_parts < 3000; ++i) world.Turn();
+    ASSERT_TRUE(world.log->recovering());
+    const BlockHash gone[] = {world.Block(2).hash, world.Block(130).hash};
+    all ? world.log->DropAll() : world.Drop(gone);
+    for (int start = 0; start < 2; ++start) {
+      world.Settle();
+      world.Turns(20);
+      for (const uint64_t i : {2, 130}) EXPECT_EQ(world.Get(i, kLength, 17), Found::kMiss) << i;
+      for (const uint64_t i : {1, 129})
+        EXPECT_EQ(world.Get(i, kLength, 17), all ? Found::kMiss : Found::kRight) << i;
+      world.Open();
+    }
+    world.Settle();
+  }
+}
+
+TEST_F(DiskLogEntries, ReclaimLooksAtSoManyATurn) {
+  uint64_t looked_at = 0;
+  for (int turn = 0; turn < 20'000 && world.log->counters().reclaimed_extents == 0; ++turn) {
+    if (looked_at == 0) Put();
+    world.Turn();
+    ASSERT_LE(world.log->entries_in_turn(), kEntriesPerTurn);
+    looked_at += world.log->entries_in_turn();
+  }
+  EXPECT_GE(looked_at, kEntriesPerExtentMax / kParts * kParts);
+  EXPECT_GT(world.log->counters().evicted_parts, kEntriesPerTurn);
+  EXPECT_EQ(world.log->counters().corrupt_footers, 0u);
+}
+
 // F10: a write that fails takes what is under way along; nothing of it is found, and the log goes on.
 TEST_F(DiskLogTurns, F10_AWriteThatFailsMeanwhileLeavesNoHalfRecord) {
   UntilOneIsCarried();
   world.disk->faults.writes_fail = true;
-  world.Turns(10);
+  for (int i = 0; i < 100 && !world.log->degraded(); ++i) world.Turn();
   EXPECT_TRUE(world.log->degraded());
   world.disk->faults.writes_fail = false;
   for (int i = 0; i < 100'000 && world.log->degraded(); ++i) world.Turn();

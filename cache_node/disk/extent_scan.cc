@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/crc32c.h"
 #include "core/status_macros.h"
 
 namespace cistern {
@@ -91,21 +92,28 @@ void ExtentScan::LookFor(const ExtentUse& use) {
   trailer_.reset();
 }
 
-absl::Status ExtentScan::ReadEntries() {
-  const uint32_t bytes = FooterBytes(trailer_->entries) - kPageBytes;
-  const uint32_t at = kExtentBytes - kPageBytes - bytes;
+absl::StatusOr<bool> ExtentScan::StepEntries() {
+  static_assert(kScanEntries * kFooterEntryBytes % kPageBytes == 0);
+  const auto done = static_cast<uint32_t>(entries_.size());
+  const uint32_t count = std::min(kScanEntries, trailer_->entries - done);
+  const uint32_t bytes = RoundUpTo(count * kFooterEntryBytes, kPageBytes);
+  const uint32_t at = kExtentBytes - FooterBytes(trailer_->entries) + done * kFooterEntryBytes;
   begin_ = end_ = 0;
   if (bytes > 0) CISTERN_RETURN_IF_ERROR(read_(at, memory_.data(), bytes));
-  absl::StatusOr<std::vector<FooterEntry>> entries = DecodeFooterEntries(*trailer_, memory_.data());
-  if (!entries.ok()) {
-    Note("footer", at, std::string(entries.status().message()));
+  entries_crc_ = Crc32cExtend(entries_crc_, memory_.data(), bytes);
+  absl::Status good = DecodeSomeEntries(*trailer_, memory_.data(), count, entries_);
+  const bool all = done + count == trailer_->entries;
+  if (all && entries_crc_ != trailer_->entries_crc) good = absl::DataLossError("footer entries: checksum");
+  if (!good.ok()) {
+    Note("footer", at, std::string(good.message()));
     trailer_.reset();
-    return absl::OkStatus();
+    entries_.clear();
+    return true;
   }
-  entries_ = *std::move(entries);
+  if (!all) return false;
   data_end_ = trailer_->data_end;
   records_ = trailer_->records;
-  return absl::OkStatus();
+  return true;
 }
 
 // Looks at one place; false at the end of the extent.

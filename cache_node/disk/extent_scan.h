@@ -14,6 +14,7 @@
 namespace cistern {
 
 inline constexpr uint32_t kScanReadBytes = 1u << 20;  // Of one step, if records allow.
+inline constexpr uint32_t kScanEntries = 4096;        // Of a footer, in one step.
 inline constexpr size_t kScanFindingsMax = 1024;      // Kept of one extent.
 
 // Something wrong in an extent. kind: "extent_header", "footer", "record", "payload", "torn_tail".
@@ -37,8 +38,9 @@ class ExtentScan {
   absl::Status ReadEnds();
   // It is of that use, which neither header nor first record can tell: Step finds what there is of it.
   void LookFor(const ExtentUse& use);
-  // The footer's entries. On damage sealed() turns false: go on with Step.
-  absl::Status ReadEntries();
+  // The footer's entries, about kScanEntries more of them; true once all are there, and have their checksum.
+  // On damage sealed() turns false: go on with Step.
+  absl::StatusOr<bool> StepEntries();
   // Scans on, about kScanReadBytes; true once the whole extent was seen. After ReadEnds.
   absl::StatusOr<bool> Step();
 
@@ -53,7 +55,7 @@ class ExtentScan {
   ExtentUse use() const { return use_.value_or(ExtentUse{}); }
   const std::optional<FooterTrailer>& trailer() const { return trailer_; }
 
-  // By ReadEntries, or by Step so far. Of records that are not whole only those of drops are there, where
+  // By StepEntries, or by Step so far. Of records that are not whole only those of drops are there, where
   // they are not in the torn tail: whoever asks has to know that something was dropped.
   const std::vector<FooterEntry>& entries() const { return entries_; }
   std::vector<FooterEntry> TakeEntries() { return std::move(entries_); }
@@ -82,6 +84,7 @@ class ExtentScan {
   std::optional<ExtentUse> use_;
   std::optional<FooterTrailer> trailer_;
   std::vector<FooterEntry> entries_;
+  uint32_t entries_crc_ = 0;  // Of the footer's pages so far.
   uint32_t data_end_ = kPageBytes;
   uint32_t records_ = 0;
   uint32_t at_ = kPageBytes;             // Next page to look at.

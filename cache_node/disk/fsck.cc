@@ -110,7 +110,9 @@ class Checker {
       CISTERN_ASSIGN_OR_RETURN(const bool begun, LookBehindHeader(file, FoundIn(scan)));
       if (begun) return absl::OkStatus();
       if (!IsWhatItsRowSays(file, FoundIn(scan)) || scan.free()) return absl::OkStatus();
-      if (scan.sealed()) CISTERN_RETURN_IF_ERROR(scan.ReadEntries());
+      for (bool all = !scan.sealed(); !all;) {
+        CISTERN_ASSIGN_OR_RETURN(all, scan.StepEntries());
+      }
       if (scan.sealed()) {
         CISTERN_RETURN_IF_ERROR(CheckSealed(file, scan));
       } else if (scan.known()) {

@@ -6,6 +6,7 @@
 #include "core/bytes.h"
 #include "core/check.h"
 #include "core/crc32c.h"
+#include "core/status_macros.h"
 
 namespace cistern {
 namespace {
@@ -238,14 +239,24 @@ absl::StatusOr<FooterTrailer> DecodeFooterTrailer(const std::byte* page) {
   return trailer;
 }
 
+bool FooterIsWhole(const FooterTrailer& trailer, const std::byte* bytes) {
+  return Crc32c(bytes, FooterBytes(trailer.entries) - kPageBytes) == trailer.entries_crc;
+}
+
 absl::StatusOr<std::vector<FooterEntry>> DecodeFooterEntries(const FooterTrailer& trailer,
                                                              const std::byte* bytes) {
-  if (Crc32c(bytes, FooterBytes(trailer.entries) - kPageBytes) != trailer.entries_crc) {
-    return absl::DataLossError("footer entries: checksum");
-  }
-  std::vector<FooterEntry> entries(trailer.entries);
+  if (!FooterIsWhole(trailer, bytes)) return absl::DataLossError("footer entries: checksum");
+  std::vector<FooterEntry> entries;
+  entries.reserve(trailer.entries);
+  CISTERN_RETURN_IF_ERROR(DecodeSomeEntries(trailer, bytes, trailer.entries, entries));
+  return entries;
+}
+
+absl::Status DecodeSomeEntries(const FooterTrailer& trailer, const std::byte* bytes, uint32_t count,
+                               std::vector<FooterEntry>& entries) {
   View in(bytes);
-  for (FooterEntry& entry : entries) {
+  for (; count > 0; --count) {
+    FooterEntry& entry = entries.emplace_back();
     const auto kind = in.Take<uint16_t>();
     entry.retention = in.Take<uint16_t>();
     entry.coord = PartCoord::Unpack(in.Take<uint32_t>());
@@ -268,7 +279,7 @@ absl::StatusOr<std::vector<FooterEntry>> DecodeFooterEntries(const FooterTrailer
     }
     entry.kind = static_cast<RecordKind>(kind);
   }
-  return entries;
+  return absl::OkStatus();
 }
 
 void AppendEntries(const RecordHeader& header, std::vector<FooterEntry>& entries) {

@@ -144,6 +144,10 @@ absl::StatusOr<FooterTrailer> DecodeFooterTrailer(const std::byte* page);
 // bytes: FooterBytes(trailer.entries) - kPageBytes, those before the trailer.
 absl::StatusOr<std::vector<FooterEntry>> DecodeFooterEntries(const FooterTrailer& trailer,
                                                              const std::byte* bytes);
+// The same in steps: the checksum, and `count` entries that begin at `bytes`, behind those in `entries`.
+bool FooterIsWhole(const FooterTrailer& trailer, const std::byte* bytes);
+absl::Status DecodeSomeEntries(const FooterTrailer& trailer, const std::byte* bytes, uint32_t count,
+                               std::vector<FooterEntry>& entries);
 
 // The entries that a record adds to its extent's footer.
 void AppendEntries(const RecordHeader& header, std::vector<FooterEntry>& entries);
