@@ -87,6 +87,7 @@ void HbmTier::Used(SlotId ram_slot) {
     return CopyRetention(*ram_, ram_slot, *tier_, here);
   }
   if (ram_->record(ram_slot).tail != 0) return;  // Tails are whole or nothing: they stay below.
+  if (closed_) return;
   if (promotions_.size() >= kPromotionsMax) {
     ++counters_.dropped_promotions;
   } else {
@@ -109,6 +110,11 @@ bool HbmTier::TakeBudget(uint64_t bytes) {
 void HbmTier::Spend(uint64_t bytes) { budget_bytes_ -= static_cast<double>(bytes); }
 
 // --- up
+
+void HbmTier::Close(bool closed) {
+  closed_ = closed;
+  promotions_.clear();
+}
 
 void HbmTier::PumpUp() {
   while (!promotions_.empty() && HasCopyFree() && up_bytes_ < kHbmUpBytesMax) {
@@ -144,7 +150,7 @@ void HbmTier::PumpUp() {
 // crc: of what stands on the device now, compared before anybody can find it there.
 bool HbmTier::FinishUp(const Copy& copy, uint32_t crc) {
   const SlotRecord& record = ram_->record(copy.ram);
-  if (record.state() != SlotState::kVisible) return false;  // Dropped meanwhile (F04).
+  if (closed_ || record.state() != SlotState::kVisible) return false;  // Dropped meanwhile (F04).
   const SlotTrailer& trailer = ram_->trailer(copy.ram);
   if (crc != trailer.crc) {
     ++counters_.corrupt_parts;

@@ -79,7 +79,8 @@ class HbmTier {
   void CloseGroup(uint64_t group) { groups_.Close(group); }
   bool TakeReady(uint64_t& group, std::vector<SlotId>& held) { return groups_.TakeReady(group, held); }
 
-  uint64_t DropAll() { return tier_->DropAll().parts; }
+  // While it is closed nothing goes up, nor does what is on its way arrive: RAM's parts are being dropped.
+  void Close(bool closed);
 
   bool Poll();
   Nanos NextWake() const;
@@ -146,6 +147,7 @@ class HbmTier {
   std::vector<DeviceCopyDone> done_;
   std::vector<std::byte> check_;  // A piece that is read back.
   WaitGroups groups_{kHbmGroupsMax};
+  bool closed_ = false;
   double budget_bytes_ = 0;
   Nanos budget_at_ = 0;
 };

@@ -105,13 +105,17 @@ class NodeShard final : public TransportHandler {
     bool drops = false;        // It has a row in drops_,
     uint32_t behind_drop = 0;  // and so many in behind_drops_.
   };
-  // Blocks whose parts go, in turns. How far: `block` of them, and its coordinates before `from`.
+  // Blocks whose parts go, in turns. How far: `block` of them, and its coordinates before `from`. Or all: how
+  // many tiers, from the top, and the slots before `slot` of the next.
   struct DropJob {
     PeerId peer = 0;
     uint64_t request_id = 0;
     std::vector<BlockHash> blocks;
     size_t block = 0;
     uint64_t from = 0;
+    bool all = false, begun = false;
+    uint32_t tiers = 0;
+    SlotId slot = 0;
     DropReply reply{};
   };
   // One PUT frame whose bytes are pulled from the client's window. Pooled.
@@ -155,6 +159,8 @@ class NodeShard final : public TransportHandler {
   void Drop(PeerId peer, const Peer& state, const InFrame& frame);
   void DropPart(const BlockHash& block, PartCoord coord, DropReply& reply);
   bool DropOn(DropJob& job);
+  bool DropAllOn(DropJob& job);
+  void EndDropAll();
   void PollDrops();
   void HandleBehindDrops();
   void EndDropsOf(PeerId peer);

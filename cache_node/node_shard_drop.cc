@@ -9,7 +9,6 @@
 namespace cistern {
 namespace {
 
-constexpr uint64_t kLooksOfADrop = 4;    // A part that goes costs as much as so many that are not there.
 constexpr uint32_t kBehindPerTurn = 16;  // Frames that had to wait for a drop, handled in one turn.
 
 }  // namespace
@@ -64,19 +63,14 @@ void NodeShard::Drop(PeerId peer, const Peer& state, const InFrame& frame) {
   }
   // Who may write may take away what it can name; everything is for who runs the cluster.
   if (!Allowed(peer, state, frame.header, request.all ? kRightAdmin : kRightWrite)) return;
-  if (request.all) {
-    RamTier::Dropped dropped = ram_.DropAll();
-    if (hbm_ != nullptr) dropped.parts += hbm_->DropAll();
-    if (disk_ != nullptr) dropped.parts += disk_->DropAll();
-    return Reply(peer, FrameType::kDropReply, frame.header.request_id,
-                 DropReply{.dropped_parts = dropped.parts, .kept_parts = dropped.kept});
-  }
   if (drops_.size() >= kDropsMax) {
     return ReplyError(peer, frame.header.request_id,
                       absl::ResourceExhaustedError("kDropsMax drops are under way; try again"));
   }
-  drops_.push_back(
-      {.peer = peer, .request_id = frame.header.request_id, .blocks = std::move(request.blocks)});
+  drops_.push_back({.peer = peer,
+                    .request_id = frame.header.request_id,
+                    .blocks = std::move(request.blocks),
+                    .all = request.all});
   peers_.at(peer).drops = true;
   PollDrops();
 }
@@ -115,8 +109,35 @@ bool NodeShard::DropOn(DropJob& job) {
   return true;
 }
 
+// Everything goes from the top down. Meanwhile nothing goes up, so what a tier that is not empty yet gives
+// away comes to one whose turn is still to come. What others store meanwhile goes too, or stays.
+bool NodeShard::DropAllOn(DropJob& job) {
+  if (!std::exchange(job.begun, true)) {
+    if (hbm_ != nullptr) hbm_->Close(true);
+    if (disk_ != nullptr) disk_->log().Hide();
+  }
+  for (; job.tiers < 2; ++job.tiers, job.slot = 0) {
+    const bool device = job.tiers == 0;
+    if (device && hbm_ == nullptr) continue;
+    RamTier& tier = device ? hbm_->tier() : ram_;
+    RamTier::Dropped dropped;
+    const bool ended = tier.DropOn(job.slot, drop_looks_, dropped);
+    job.reply.dropped_parts += dropped.parts;
+    if (!device) job.reply.kept_parts += dropped.kept + (ended ? ram_.writing_parts() : 0);
+    if (!ended) return false;
+  }
+  if (disk_ != nullptr && !disk_->log().DropAllOn(drop_looks_, job.reply.dropped_parts)) return false;
+  EndDropAll();
+  return true;
+}
+
+void NodeShard::EndDropAll() {
+  if (hbm_ != nullptr) hbm_->Close(false);
+  if (disk_ != nullptr) disk_->log().EndDropAll();
+}
+
 void NodeShard::PollDrops() {
-  while (!drops_.empty() && DropOn(drops_.front())) {
+  while (!drops_.empty() && (drops_.front().all ? DropAllOn(drops_.front()) : DropOn(drops_.front()))) {
     const DropJob done = std::move(drops_.front());
     drops_.pop_front();
     peers_.at(done.peer).drops = false;
@@ -147,6 +168,7 @@ void NodeShard::EndDropsOf(PeerId peer) {
   const auto at =
       std::find_if(drops_.begin(), drops_.end(), [peer](const DropJob& one) { return one.peer == peer; });
   if (at == drops_.end()) return;
+  if (at->begun) EndDropAll();
   if (at->from != 0 && disk_ != nullptr) disk_->log().EndDrop(at->blocks[at->block]);
   drops_.erase(at);
 }

@@ -211,5 +211,148 @@ TEST_F(NodeShardDrop, F04_WhatMovesBetweenTiersMeanwhileIsDroppedToo) {
   }
 }
 
+// All there is, on disk more than in RAM.
+class NodeShardDropAll : public NodeShardDrop {
+ protected:
+  NodeShardDropAll() {
+    StartWithDisk(2 * kRam);
+    small = world->Chain(world->Blocks(256), kSmall, {{0, 0, 0}, {0, 1, 0}, {0, 2, 0}, {0, 3, 0}});
+    CISTERN_CHECK(Store(small) == 1024);
+    Settle();
+  }
+  // So that its index has several pieces.
+  void PutOnDisk(uint32_t records) {
+    const std::vector<std::byte> bytes(kPartAlign, std::byte{7});
+    for (uint32_t i = 0; i < records; ++i) {
+      RecordHeader header;
+      header.block = world->Blocks(1)[0];
+      for (uint32_t part = 0; part < kPartsPerRecordMax; ++part)
+        header.parts.push_back({.coord = PartCoord::Unpack(part),
+                                .at = part * kPartAlign,
+                                .length = kPartAlign,
+                                .crc = Crc32c(bytes.data(), bytes.size())});
+      const std::vector<const std::byte*> data(header.parts.size(), bytes.data());
+      while (disk().log().Append(header, data) != DiskLog::Appended::kOk) Turn();
+    }
+    Settle();
+  }
+  uint64_t AskAll() { return Ask(peer, FrameType::kDrop, DropRequest{.all = true, .blocks = {}}); }
+  ChainRequest small;
+};
+
+TEST_F(NodeShardDropAll, ATurnTakesSoMuchOfItAndNoMore) {
+  constexpr uint32_t kRecords = 100;
+  PutOnDisk(kRecords);
+  const PeerId other = world->Connect();
+  const auto on_disk = [&] { return disk().log().counters().durable_parts; };
+  uint64_t in_ram = ram().parts(), below = on_disk(), most = 0, most_below = 0;
+  ASSERT_EQ(below, 1024 + kRecords * uint64_t{kPartsPerRecordMax});
+  const uint64_t drop = AskAll();
+  int turns = 0;
+  for (; turns < 1000; ++turns) {
+    most = std::max(most, in_ram - ram().parts());
+    most_below = std::max(most_below, below - on_disk());
+    in_ram = ram().parts();
+    below = on_disk();
+    if (Answer(drop).has_value()) break;
+    ASSERT_TRUE(Answer(Ask(other, FrameType::kLookup, small)).has_value()) << "others wait for no drop";
+    Turn();
+  }
+  EXPECT_LE(most, kDropLooksPerTurn / kLooksOfADrop);
+  EXPECT_LE(most_below, 3 * CellTable<DiskEntry>::kPieceCells);
+  EXPECT_GE(turns, 6);
+  EXPECT_EQ(Dropped(drop).dropped_parts, 2 * 1024 + kRecords * uint64_t{kPartsPerRecordMax});
+  EXPECT_EQ(on_disk(), 0u);
+  EXPECT_EQ(Store(small), 1024u) << "it takes parts again";
+  Settle();
+  StartWithDisk(2 * kRam);
+  EXPECT_EQ(on_disk(), 1024u);
+}
+
+// F04: what moves between tiers meanwhile goes all the same.
+TEST_F(NodeShardDropAll, F04_WhatMovesBetweenTiersMeanwhileIsDroppedToo) {
+  for (const bool write_through : {false, true}) {
+    SCOPED_TRACE(write_through);
+    disk_options.write_through = write_through;
+    world.reset();
+    files->files.clear();
+    values.clear();
+    StartWithDisk(2 * kRam);
+    const PeerId other = world->Connect();
+    std::vector<ChainRequest> chains;
+    for (int i = 0; i < 16; ++i) {
+      chains.push_back(world->Chain(world->Blocks(6), kPart));
+      ASSERT_EQ(Store(chains.back()), 6u);
+      Settle();
+    }
+    ASSERT_GT(disk().log().counters().durable_parts, 0u);
+    const auto move = [&](int i) {
+      ChainRequest plan = chains[static_cast<size_t>(i) % chains.size()];
+      plan.plan_id = ++plan_id;
+      plan.ttl_ms = 2000;
+      world->Ask(other, FrameType::kPlan, plan);
+      StoreAs(other, world->Chain(world->Blocks(1), kPart));
+    };
+    for (int i = 0; i < 4; ++i) move(i);  // Under way when it begins.
+    const ChainRequest more =
+        world->Chain(world->Blocks(256), kSmall, {{0, 0, 0}, {0, 1, 0}, {0, 2, 0}, {0, 3, 0}});
+    Store(more);
+    const uint64_t asked = AskAll();
+    int turns = 0;
+    for (; turns < 1000 && !Answer(asked).has_value(); ++turns) {
+      move(turns);
+      Turn();
+      world->Release(other, plan_id);
+    }
+    EXPECT_GE(turns, 3);
+    for (uint64_t id = 1; id <= plan_id; ++id) world->Release(other, id);
+    Settle();
+    Turns(100);
+    for (const ChainRequest& chain : chains) EXPECT_EQ(Use(chain), 0u);
+    StartWithDisk(2 * kRam);
+    for (const ChainRequest& chain : chains) EXPECT_EQ(Use(chain), 0u);
+  }
+}
+
+// F04: nor does anything come up from the disk into the slots that have had their turn.
+TEST_F(NodeShardDropAll, F04_NothingComesUpMeanwhile) {
+  const ChainRequest below = world->Chain(world->Blocks(8), kSmall);
+  ASSERT_EQ(Store(below), 8u);
+  Settle();
+  for (const BlockKey& block : below.blocks) ASSERT_EQ(ram().DropPart(block.hash, {}).parts, 1u);
+  const PeerId other = world->Connect();
+  const uint64_t drop = AskAll();
+  ChainRequest plan = below;
+  plan.ttl_ms = 2000;
+  for (int turn = 0; turn < 1000 && !Answer(drop).has_value(); ++turn) {
+    plan.plan_id = ++plan_id;
+    world->Ask(other, FrameType::kPlan, plan);
+    Turn();
+  }
+  EXPECT_EQ(Dropped(drop).dropped_parts, 2 * 1024 + 8u);
+  Turns(20);
+  EXPECT_EQ(ram().parts(), 0u);
+  EXPECT_EQ(Use(below), 0u);
+}
+
+// Who leaves ends it: what is still there is found, in RAM and on disk.
+TEST_F(NodeShardDropAll, EndsWithItsPeer) {
+  AskAll();
+  ASSERT_LT(ram().parts(), 1024u);
+  ASSERT_GT(ram().parts(), 0u);
+  world->transport.Kill(peer);
+  peer = world->Connect();
+  EXPECT_EQ(Plan(small).hit_blocks, 256u) << "the disk has what went from RAM";
+  PutOnDisk(100);
+  const uint64_t again = AskAll();
+  for (int i = 0; i < 1000 && disk().log().counters().durable_parts > 20'000; ++i) Turn();
+  ASSERT_FALSE(Answer(again).has_value());
+  world->transport.Kill(peer);
+  peer = world->Connect();
+  Turns(20);
+  StartWithDisk(2 * kRam);
+  EXPECT_EQ(disk().log().counters().durable_parts, 0u) << "what the disk had begun with is told";
+}
+
 }  // namespace
 }  // namespace cistern

@@ -329,17 +329,31 @@ bool RamTier::Drop(SlotId slot) {
 }
 
 RamTier::Dropped RamTier::DropAll() {
-  Dropped dropped = CountDropped([this] {
-    for (uint32_t s = 0; s < pool_.slab_count(); ++s) {
-      const Slab& slab = pool_.slab(s);
-      for (uint32_t i = 0; slab.size_class != kNoClass && i < slab.touched; ++i) {
-        const SlotId slot = s << kSlotIndexBits | i;
-        if (pool_.record(slot).state() == SlotState::kVisible) Drop(slot);
-      }
-    }
-  });
+  Dropped dropped;
+  SlotId from = 0;
+  uint64_t looks = UINT64_MAX;
+  (void)DropOn(from, looks, dropped);
   dropped.kept += writing_parts_;
   return dropped;
+}
+
+bool RamTier::DropOn(SlotId& from, uint64_t& looks, Dropped& dropped) {
+  uint32_t s = from >> kSlotIndexBits, i = from & (kSlotsPerSlabMax - 1);
+  for (; s < pool_.slab_count(); ++s, i = 0) {
+    const Slab& slab = pool_.slab(s);
+    do {
+      from = s << kSlotIndexBits | i;
+      if (looks == 0) return false;
+      --looks;
+      if (slab.size_class == kNoClass || i >= slab.touched) break;
+      if (pool_.record(from).state() != SlotState::kVisible) continue;
+      const Dropped now = CountDropped([&] { Drop(from); });
+      dropped.parts += now.parts;
+      dropped.kept += now.kept;
+      looks -= std::min(looks, kLooksOfADrop * (now.parts + now.kept));
+    } while (++i < kSlotsPerSlabMax);
+  }
+  return true;
 }
 
 RamTier::Dropped RamTier::DropPart(const BlockHash& block, PartCoord coord) {

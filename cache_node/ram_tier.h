@@ -25,6 +25,8 @@
 
 namespace cistern {
 
+inline constexpr uint64_t kLooksOfADrop = 4;  // A part that goes costs as much as so many that are not there.
+
 // What a slot is reserved for. A tenant that wants its puts refused when its quota is full still reads what
 // it has in the tiers below and above: its own parts make room for that.
 enum class ComesFrom : uint8_t { kPut, kOtherTier };
@@ -133,6 +135,9 @@ class RamTier {
     uint64_t kept = 0;  // Leased or being written.
   };
   Dropped DropAll();
+  // The same in turns: slots from `from` on, `looks` of them at most, which are taken off; one whose part
+  // goes costs kLooksOfADrop more. True: those were the last. What comes meanwhile goes, or stays.
+  bool DropOn(SlotId& from, uint64_t& looks, Dropped& dropped);
   // If it is here; a tail's goes with its tail. All parts of a block: one after the other, by coords_seen().
   Dropped DropPart(const BlockHash& block, PartCoord coord);
   const CoordsSeen& coords_seen() const { return coords_seen_; }

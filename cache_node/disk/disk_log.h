@@ -93,7 +93,9 @@ class DiskLog {
                                                        Clock& clock, Random& random);
   ~DiskLog();
 
-  const DiskEntry* Find(const BlockHash& hash, PartCoord coord) const { return index_.Find(hash, coord); }
+  const DiskEntry* Find(const BlockHash& hash, PartCoord coord) const {
+    return hidden_ ? nullptr : index_.Find(hash, coord);
+  }
   bool IsLayout(const DiskEntry& entry, const LayoutId& layout) const {
     return index_.IsLayout(entry.layout, layout);
   }
@@ -101,6 +103,7 @@ class DiskLog {
   bool HasTails() const { return !tails_.empty(); }
   // What the log has of the tail behind this block; null: nothing.
   const DiskTails::Tail* FindTail(const BlockHash& block) {
+    if (hidden_) return nullptr;
     return tails_.Find(block, [&](PartCoord coord) { return index_.Find(block, coord) != nullptr; });
   }
 
@@ -138,6 +141,13 @@ class DiskLog {
   void EndDrop(const BlockHash& hash);
   const CoordsSeen& coords_seen() const { return coords_seen_; }
   uint64_t DropAll();
+  // The same in turns. Nothing is found from Hide on, so that nothing goes up from here while other tiers are
+  // emptied. Then DropAllOn, until it says true: a piece of the index costs looks as well, and one that is
+  // full all there are. EndDropAll, then or before, lets things be found again; what has begun is told the
+  // disk.
+  void Hide() { hidden_ = true; }
+  bool DropAllOn(uint64_t& looks, uint64_t& dropped);
+  void EndDropAll();
   // The block's time has ended: its parts that have one leave the index. In turns: those from
   // coordinate `from` on, `looks` of them at most, which are taken off. True: all were looked at.
   bool Expire(const BlockHash& hash, uint64_t& from, uint64_t& looks);
@@ -291,6 +301,9 @@ class DiskLog {
   std::deque<BlockHash> drops_waiting_;  // For a record,
   std::deque<BlockHash> drops_flying_;   // and in records that are not durable yet.
   bool drop_all_waiting_ = false;
+  bool hidden_ = false;
+  bool dropping_all_ = false;  // How far: pieces of the index, and of the tails.
+  size_t drop_piece_ = 0, drop_tail_ = 0;
   // Not 0: a record of drops could not be kept. Everything before this generation goes with the next start,
   // and a record that says so waits.
   uint64_t gone_before_ = 0;

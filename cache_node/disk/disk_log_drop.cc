@@ -9,6 +9,7 @@
 namespace cistern {
 namespace {
 
+constexpr uint64_t kLooksOfAPiece = 64;               // That is empty, of those that a drop of all takes.
 constexpr uint32_t kSearchBytesPerTurn = 256u << 10;  // Whose pages are looked at for records of drops.
 
 }  // namespace
@@ -43,19 +44,43 @@ void DiskLog::EndDrop(const BlockHash& hash) {
 }
 
 uint64_t DiskLog::DropAll() {
-  copied_dropped_ = true;
-  const uint64_t dropped = index_.size();
-  for (size_t piece = 0; piece < index_.pieces(); ++piece) {
-    index_.EraseIfIn(piece, [&](const DiskEntry& entry) {
+  uint64_t looks = UINT64_MAX, dropped = 0;
+  (void)DropAllOn(looks, dropped);
+  EndDropAll();
+  return dropped;
+}
+
+// The record that says so comes last, behind what reclaim still carries on meanwhile.
+bool DiskLog::DropAllOn(uint64_t& looks, uint64_t& dropped) {
+  if (!std::exchange(dropping_all_, true)) {
+    copied_dropped_ = true;
+    if (recovering()) dropped_all_ = GenerationOf(next_life_, 0);
+    drop_piece_ = drop_tail_ = 0;
+  }
+  for (; drop_piece_ < index_.pieces(); ++drop_piece_) {
+    if (looks == 0) return false;
+    const uint64_t before = index_.size();
+    index_.EraseIfIn(drop_piece_, [&](const DiskEntry& entry) {
       Unaccount(entry);
       return true;
     });
+    dropped += before - index_.size();
+    looks -= std::min(looks, kLooksOfAPiece + (before - index_.size()) / 4);
   }
-  for (size_t piece = 0; piece < tails_.pieces(); ++piece) tails_.ErasePiece(piece);
+  for (; drop_tail_ < tails_.pieces(); ++drop_tail_) {
+    if (looks == 0) return false;
+    tails_.ErasePiece(drop_tail_);
+    looks -= std::min(looks, kLooksOfAPiece);
+  }
+  return true;
+}
+
+void DiskLog::EndDropAll() {
+  hidden_ = false;
+  if (!std::exchange(dropping_all_, false)) return;
   if (recovering()) dropped_all_ = GenerationOf(next_life_, 0);
   drops_waiting_.clear();
   drop_all_waiting_ = true;
-  return dropped;
 }
 
 // No record says so: the manifest's row is gone, and a part that has an end but no row has ended.

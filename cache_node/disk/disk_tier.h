@@ -114,8 +114,6 @@ class DiskTier {
     if (options_.log.log) options_.log.log(true, line);
   }
 
-  uint64_t DropAll() { return log_->DropAll(); }
-
   bool Poll();
   Nanos NextWake() const;
   int WaitFd() const { return disk_->WaitFd(); }
