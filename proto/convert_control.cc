@@ -1,6 +1,7 @@
 #include "proto/convert_control.h"
 
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/status_macros.h"
@@ -206,6 +207,25 @@ absl::StatusOr<ClusterStatus> FromWire(const proto::GetStatusReply& wire) {
   return status;
 }
 
+namespace {
+
+// Leaves out what whoever asks a node by itself gets too, the least used first, until the answer fits into
+// one message.
+void FitIntoMessage(proto::GetStatusReply& wire) {
+  using Stats = proto::NodeStats;
+  const std::pair<const char*, void (Stats::*)()> details[] = {
+      {"status_left_out_runs", &Stats::clear_runs},
+      {"status_left_out_peers", &Stats::clear_peers},
+      {"status_left_out_counters", &Stats::clear_counters}};
+  for (const auto& [name, clear] : details) {
+    if (wire.ByteSizeLong() <= kControlMessageBytesMax) return;
+    for (proto::NodeRecord& node : *wire.mutable_nodes()) (node.mutable_stats()->*clear)();
+    (*wire.mutable_counters())[name] = static_cast<uint64_t>(wire.nodes_size());  // Of so many nodes.
+  }
+}
+
+}  // namespace
+
 proto::GetStatusReply ToWire(const ClusterStatus& status) {
   proto::GetStatusReply wire;
   wire.set_router_id(status.router_id);
@@ -222,6 +242,7 @@ proto::GetStatusReply ToWire(const ClusterStatus& status) {
     for (const uint64_t age : status.nodes[i].shard_last_poll_ms_ago) node.add_shard_last_poll_ms_ago(age);
   }
   for (const auto& [name, value] : status.counters) (*wire.mutable_counters())[name] = value;
+  FitIntoMessage(wire);
   return wire;
 }
 

@@ -299,5 +299,37 @@ TEST(ConvertControl, StatusGoesRoundAndRecordsFollowTheMap) {
   EXPECT_FALSE(FromWire(wire).ok());
 }
 
+// 1,000 nodes, each with as many clients and runs as it tells of.
+TEST(ConvertControl, AStatusOfManyNodesFitsIntoOneMessageAndSaysWhatItLeavesOut) {
+  ClusterStatus status;
+  const auto add = [&](size_t nodes) {
+    for (size_t i = 0; i < nodes; ++i) {
+      NodeRecord node;
+      node.entry.id = "node-" + std::to_string(status.nodes.size());
+      for (size_t k = 0; k < 150; ++k)
+        node.stats.counters[std::to_string(k) + std::string(27, 'c')] = k << 50;
+      for (size_t k = 0; k < kPeerStatsMax; ++k) {
+        const std::string text(64, 'p');
+        node.stats.peers.push_back({text, "socket", text, text, text});
+      }
+      node.stats.runs.resize(kRunStatsMax, {.run = "0011223344556677", .temperature = "warm"});
+      status.nodes.push_back(std::move(node));
+    }
+  };
+  add(200);
+  proto::GetStatusReply wire = ToWire(status);
+  EXPECT_TRUE(wire.counters().empty());
+  EXPECT_EQ(wire.nodes(0).stats().peers_size(), static_cast<int>(kPeerStatsMax));
+  add(800);
+  wire = ToWire(status);
+  EXPECT_LE(wire.ByteSizeLong(), static_cast<size_t>(kControlMessageBytesMax));
+  EXPECT_EQ(wire.counters().at("status_left_out_runs"), 1000u);
+  EXPECT_EQ(wire.counters().at("status_left_out_peers"), 1000u);
+  EXPECT_FALSE(wire.counters().contains("status_left_out_counters"));
+  EXPECT_EQ(wire.nodes(999).stats().runs_size(), 0);
+  EXPECT_EQ(wire.nodes(999).stats().peers_size(), 0);
+  EXPECT_EQ(wire.nodes(999).stats().counters_size(), 150);
+}
+
 }  // namespace
 }  // namespace cistern
