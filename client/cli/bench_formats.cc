@@ -127,7 +127,8 @@ int BenchFormats(const CliOptions& options) {
   }
   Memory memory;
   if (!memory.ok())
-    return Fail(options.json, "this machine has no " + FormatSize(3 * kMemoryBytes) + " left");
+    return Fail(options.json,
+                "this machine has no " + FormatSize(3 * kMemoryBytes) + " left; free as much memory");
   memory.Fill();
   Json out, limit;
   out["op"] = "formats";

@@ -44,7 +44,7 @@ absl::StatusOr<BenchReport> BenchLookup(const CliOptions& options) {
                                   kPurpose, bench.batch, bench.batch));
   const PrefaultedMemory memory(uint64_t{32} << 20);
   if (memory.data() == nullptr)
-    return absl::ResourceExhaustedError("this machine has no 32 MiB of memory left");
+    return absl::ResourceExhaustedError("this machine has no 32 MiB of memory left; free as much");
   CISTERN_RETURN_IF_ERROR(StoreChain(cluster->client(), chain, memory.data(), memory.bytes()));
   LookupOp op(cluster->client(), std::move(chain));
   BenchReport report;

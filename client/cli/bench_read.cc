@@ -165,7 +165,8 @@ absl::StatusOr<BenchReport> BenchRead(const CliOptions& options) {
   const size_t pages = std::max<size_t>(kBenchMemoryBytes / bench.size_bytes, bench.batch);
   const PrefaultedMemory memory(pages * bench.size_bytes);
   if (memory.data() == nullptr)
-    return absl::ResourceExhaustedError("this machine has no " + FormatSize(memory.bytes()) + " left");
+    return absl::ResourceExhaustedError("this machine has no " + FormatSize(memory.bytes()) +
+                                        " left; free as much, or give a smaller --size or --batch");
   CISTERN_ASSIGN_OR_RETURN(std::vector<Chain> chains,
                            Fill(cluster->client(), bench, data_bytes, memory.data(), memory.bytes()));
 

@@ -127,7 +127,8 @@ absl::StatusOr<std::unique_ptr<SocketLimit>> SocketLimit::Create(size_t size, si
   pollfd ready{fds[0], POLLIN, 0};
   std::byte word;
   if (poll(&ready, 1, kReadyWithinMs) != 1 || !ReceiveAll(fds[0], &word, 1, false)) {
-    return absl::ResourceExhaustedError("this machine has no 1 GiB of memory left for --limit");
+    return absl::ResourceExhaustedError(
+        "this machine has no 1 GiB of memory left for --limit; free as much, or bench without it");
   }
   return out;
 }

@@ -58,7 +58,8 @@ absl::StatusOr<BenchReport> BenchWrite(const CliOptions& options) {
     source = heap->data();
   }
   if (source == nullptr)
-    return absl::ResourceExhaustedError("this machine has no " + FormatSize(bytes) + " left");
+    return absl::ResourceExhaustedError("this machine has no " + FormatSize(bytes) +
+                                        " left; free as much, or give a smaller --size or --batch");
   FillContent(1, source, bytes);
 
   // One store connects to the nodes, so that the path is known.
@@ -76,14 +77,15 @@ absl::StatusOr<BenchReport> BenchWrite(const CliOptions& options) {
         std::max<uint64_t>(std::min(kBenchDataBytes, cluster->capacity_bytes()), bytes));
     if (target->data() == nullptr) {
       return absl::ResourceExhaustedError("this machine has no " + FormatSize(target->bytes()) +
-                                          " left for --limit");
+                                          " left for --limit; free as much, or bench without it");
     }
     limit = MemcpyScatterLimit(source, bytes, target->data(), target->bytes(), bench.size_bytes);
   } else if (bench.limit) {
     if (heap == nullptr)
       heap = std::make_unique<PrefaultedMemory>(bytes);  // Where the raw socket's bytes go.
     if (heap->data() == nullptr) {
-      return absl::ResourceExhaustedError("this machine has no " + FormatSize(bytes) + " left for --limit");
+      return absl::ResourceExhaustedError("this machine has no " + FormatSize(bytes) +
+                                          " left for --limit; free as much, or bench without it");
     }
     CISTERN_ASSIGN_OR_RETURN(sockets, SocketLimit::Create(bench.size_bytes, bench.batch, cluster->over_unix(),
                                                           heap->data(), heap->bytes()));
