@@ -106,11 +106,6 @@ class DiskLogDrops : public ::testing::Test {
     world.Open();
     next = 0;
   }
-  void Reopen() {
-    world.Settle();
-    world.Open();
-    world.Settle();
-  }
 
   LogWorld world{kSeed, 4};
   uint64_t next = 0;
@@ -125,7 +120,7 @@ TEST_F(DiskLogDrops, F04_StayDroppedWhereTheFooterOfTheirExtentIsDamaged) {
   UntilHolderHasLeft();
   EXPECT_EQ(world.log->counters().corrupt_footers, 1u);
   EXPECT_EQ(world.log->counters().lost_drops, 0u);
-  Reopen();
+  world.Reopen();
   EXPECT_EQ(world.Get(kGone, kPart), Found::kMiss);
   EXPECT_EQ(world.Get(kStays, kPart), Found::kRight);
 }
@@ -145,11 +140,11 @@ TEST_F(DiskLogDrops, F04_StayDroppedWhereTheirRecordIsDamaged) {
       EXPECT_EQ(world.log->counters().lost_drops, 1u);
       EXPECT_THAT(world.warnings, testing::Contains(testing::HasSubstr("a record of drops cannot be kept")));
       EXPECT_EQ(world.Get(kStays, kPart), Found::kRight) << "memory knows what was dropped";
-      Reopen();
+      world.Reopen();
       EXPECT_EQ(world.Get(kGone, kPart), Found::kMiss);
       EXPECT_EQ(world.Get(kStays, kPart), Found::kMiss) << "nobody knows that of it";
       EXPECT_EQ(world.Get(next - 1, kPart), Found::kRight) << "what is newer stays";
-      Reopen();
+      world.Reopen();
       EXPECT_EQ(world.Get(kGone, kPart), Found::kMiss);
       EXPECT_EQ(world.Get(next - 1, kPart), Found::kRight);
     }
@@ -165,13 +160,13 @@ TEST_F(DiskLogDrops, F04_AStartTakesNothingThatALostRecordMayName) {
     Damage(holder, DropRecordAt() + kPageBytes + 3);
     if (footer) Damage(holder, kExtentBytes - 8);
     world.warnings.clear();
-    Reopen();
+    world.Reopen();
     EXPECT_EQ(world.log->counters().lost_drops, 1u);
     EXPECT_THAT(world.warnings, testing::Contains(testing::HasSubstr("a record of drops is lost")));
     EXPECT_EQ(world.Get(kGone, kPart), Found::kMiss);
     EXPECT_EQ(world.Get(kStays, kPart), Found::kMiss);
     EXPECT_EQ(world.Get(next - 1, kPart), Found::kRight);
-    Reopen();
+    world.Reopen();
     EXPECT_EQ(world.Get(kGone, kPart), Found::kMiss);
     EXPECT_EQ(world.Get(next - 1, kPart), Found::kRight);
   }
@@ -192,7 +187,7 @@ TEST_F(DiskLogDrops, F10_AFailedWriteBringsNothingBack) {
     ASSERT_TRUE(world.log->degraded());
     for (int i = 0; i < 100'000 && world.log->degraded(); ++i) world.Turn();
     world.Turns(200);
-    Reopen();
+    world.Reopen();
     EXPECT_EQ(world.Get(kGone, kPart), Found::kMiss);
     EXPECT_EQ(world.Get(kStays, kPart), all ? Found::kMiss : Found::kRight);
   }
@@ -218,7 +213,7 @@ TEST_F(DiskLogDrops, F10_AFailedWriteOfACarriedRecordBringsNothingBack) {
     const bool lost = world.log->counters().lost_drops > 0;
     exact += !lost;
     EXPECT_EQ(world.Get(kStays, kPart), Found::kRight);
-    Reopen();
+    world.Reopen();
     EXPECT_EQ(world.Get(kGone, kPart), Found::kMiss);
     EXPECT_EQ(world.Get(kStays, kPart), lost ? Found::kMiss : Found::kRight);
   }
@@ -232,7 +227,7 @@ TEST_F(DiskLogDrops, AreNoNewerForHavingBeenWrittenAgain) {
   world.Settle();
   UntilHolderHasLeft();
   ASSERT_EQ(world.Get(kGone, kPart), Found::kRight);
-  Reopen();
+  world.Reopen();
   EXPECT_EQ(world.Get(kGone, kPart), Found::kRight);
 }
 
@@ -253,7 +248,7 @@ TEST_F(DiskLogDrops, WhatIsStoredBeforeTheEndOfItsDropIsAMissAtMost) {
   ASSERT_NE(world.log->Find(gone, {}), nullptr);
   EXPECT_TRUE(world.log->Find(gone, {})->IsAt(newer));
   world.Turns(20);
-  Reopen();
+  world.Reopen();
   EXPECT_EQ(world.log->Find(gone, {}), nullptr);
   EXPECT_EQ(world.Get(kStays, kPart), Found::kRight);
 }
@@ -282,14 +277,14 @@ TEST_F(DiskLogDrops, WhatAStartLeavesOutIsDroppedToo) {
   LogWorld::Made other = world.Make(last + 1, 64);
   other.header.parts[0].coord = PartCoord::Unpack(1u << 20);
   while (world.log->Append(other.header, other.data) != DiskLog::Appended::kOk) world.Turn();
-  Reopen();
+  world.Reopen();
   EXPECT_EQ(world.log->counters().unnamed_parts, 1u);
   EXPECT_THAT(world.warnings, testing::Contains(testing::HasSubstr("kCoordsSeenMax")));
   // The newest were met first.
   const BlockHash gone[] = {world.Block(kBlocksAnExtent - 1).hash, other.header.block.hash};
   EXPECT_EQ(world.Drop(gone), 1u);
   world.Turns(20);
-  Reopen();
+  world.Reopen();
   EXPECT_EQ(world.log->counters().unnamed_parts, 0u);
   EXPECT_EQ(world.log->Find(gone[0], PartCoord::Unpack(kEntriesPerExtentMax - 1)), nullptr);
   const BlockHash before = world.Block(kBlocksAnExtent - 2).hash;
@@ -316,7 +311,7 @@ TEST_F(DiskLogDrops, SoManyWaitForTheDiskAndNoMore) {
   EXPECT_EQ(world.Get(kGone, kSmall), Found::kMiss);
   EXPECT_EQ(world.Get(kStays, kSmall), Found::kRight);
   world.Put(next, kSmall);
-  Reopen();
+  world.Reopen();
   EXPECT_EQ(world.Get(kGone, kSmall), Found::kMiss);
   EXPECT_EQ(world.Get(kStays, kSmall), Found::kMiss);
   EXPECT_EQ(world.Get(next, kSmall), Found::kRight);

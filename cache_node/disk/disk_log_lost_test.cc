@@ -61,9 +61,7 @@ TEST(DiskLogLost, AFileThatIsGoneIsToldOnceAndTheRestIsServed) {
     EXPECT_EQ(world.Get(i, kPart), gone.contains(i) ? Found::kMiss : Found::kRight) << i;
   }
   world.Put(1000, kPart);
-  world.Settle();
-  world.Open();
-  world.Settle();
+  world.Reopen();
   EXPECT_EQ(world.log->counters().lost_extents, 0u);
   EXPECT_EQ(world.Get(1000, kPart), Found::kRight);
 }

@@ -96,9 +96,7 @@ TEST(DiskLog, DropsStayDroppedOverAStart) {
   EXPECT_EQ(world.Get(3, kPart), Found::kMiss);
   world.Settle();
   world.Put(9, kPart);  // Written again: that is newer than the drop.
-  world.Settle();
-  world.Open();
-  world.Settle();
+  world.Reopen();
   EXPECT_EQ(world.Get(3, kPart), Found::kMiss);
   EXPECT_EQ(world.Get(3, kPart, 1), Found::kMiss);
   EXPECT_EQ(world.Get(9, kPart), Found::kRight);
@@ -109,9 +107,7 @@ TEST(DiskLog, DropsStayDroppedOverAStart) {
   world.Settle();
   world.Turns(20);
   world.Put(77, kPart);
-  world.Settle();
-  world.Open();
-  world.Settle();
+  world.Reopen();
   EXPECT_EQ(world.Get(4, kPart), Found::kMiss);
   EXPECT_EQ(world.Get(77, kPart), Found::kRight);
 }
@@ -135,9 +131,7 @@ TEST(DiskLog, F10_FailedWritesLeaveNothingAndTheLogRecovers) {
   for (int i = 0; i < 100'000 && world.log->degraded(); ++i) world.Turn();
   EXPECT_FALSE(world.log->degraded());  // By itself.
   world.Put(30, kPart);
-  world.Settle();
-  world.Open();
-  world.Settle();
+  world.Reopen();
   for (uint64_t i = 0; i < 10; ++i) EXPECT_EQ(world.Get(i, kPart), Found::kRight);
   EXPECT_EQ(world.Get(30, kPart), Found::kRight);
 }
@@ -178,9 +172,7 @@ TEST(DiskLog, F38_TornTailAndReadErrorAreToldApart) {
   EXPECT_FALSE(world.warnings.empty());
   EXPECT_EQ(world.log->counters().durable_parts, 0u);
   world.Put(50, kPart);  // And the unreadable extent is not written over.
-  world.Settle();
-  world.Open();
-  world.Settle();
+  world.Reopen();
   for (uint64_t i = 0; i < 19; ++i) EXPECT_EQ(world.Get(i, kPart), Found::kRight);
   EXPECT_EQ(world.Get(50, kPart), Found::kRight);
 }
@@ -304,9 +296,7 @@ TEST(DiskLog, ARecordThatIsCopiedInStepsIsThereAtItsEnd) {
   }
   EXPECT_EQ(end, DiskLog::Appended::kOk);
   EXPECT_EQ(steps, 10);
-  world.Settle();
-  world.Open();
-  world.Settle();
+  world.Reopen();
   for (uint32_t part = 0; part < 3; ++part) EXPECT_EQ(world.Get(1, 100'000, part), LogWorld::Found::kRight);
 }
 
@@ -331,9 +321,7 @@ TEST(DiskLog, StepsFindDamageAndStepAsideForOthers) {
   budget = UINT64_MAX;
   EXPECT_EQ(world.log->Continue(budget), DiskLog::Appended::kOk);
   EXPECT_EQ(world.Get(3, 100'000), LogWorld::Found::kMiss);
-  world.Settle();
-  world.Open();
-  world.Settle();
+  world.Reopen();
   EXPECT_EQ(world.Get(1, 100'000), LogWorld::Found::kMiss);
   EXPECT_EQ(world.Get(2, 5000), LogWorld::Found::kRight);
   EXPECT_EQ(world.Get(3, 100'000), LogWorld::Found::kMiss);

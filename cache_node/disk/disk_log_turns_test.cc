@@ -42,11 +42,6 @@ class DiskLogTurns : public ::testing::Test {
     }
     return count;
   }
-  void Reopen() {
-    world.Settle();
-    world.Open();
-    world.Settle();
-  }
 
   LogWorld world{kSeed, 4};
   uint64_t next = 0;
@@ -63,7 +58,7 @@ TEST_F(DiskLogTurns, ReclaimCopiesSoMuchATurnAndNoMore) {
   }
   EXPECT_GE(turns * kReclaimBytesPerTurn, 10 * uint64_t{kPart});
   EXPECT_LE(turns, 30 * kPart / kReclaimBytesPerTurn) << "reclaim is behind";
-  Reopen();
+  world.Reopen();
   for (uint64_t i = 0; i < kRead; ++i) EXPECT_EQ(world.Get(i, kPart), Found::kRight) << i;
 }
 
@@ -91,7 +86,7 @@ TEST_F(DiskLogTurns, CallersAndReclaimTakeTurns) {
   const uint64_t records = (world.log->counters().copied_bytes - carried) / kPart;
   EXPECT_GE(records, 4u);
   EXPECT_LE(records, 6u);
-  Reopen();
+  world.Reopen();
   for (uint64_t i = 0; i < 5; ++i) EXPECT_EQ(world.Get(10'000 + i, kPart), Found::kRight) << i;
   for (uint64_t i = 0; i < kRead; ++i) EXPECT_EQ(world.Get(i, kPart), Found::kRight) << i;
 }
@@ -106,7 +101,7 @@ TEST_F(DiskLogTurns, F04_WhatIsDroppedMeanwhileIsGone) {
   EXPECT_EQ(world.Drop(all), 0u);
   world.Turns(200);
   for (uint64_t i = 0; i < kRead; ++i) EXPECT_EQ(world.Get(i, kPart), Found::kMiss) << i;
-  Reopen();
+  world.Reopen();
   for (uint64_t i = 0; i < kRead; ++i) EXPECT_EQ(world.Get(i, kPart), Found::kMiss) << i;
 }
 
@@ -120,7 +115,7 @@ TEST_F(DiskLogTurns, F04_ADropIsOlderThanWhatIsWrittenAfterIt) {
   EXPECT_EQ(world.log->Continue(budget), DiskLog::Appended::kOk);
   ASSERT_EQ(world.log->Begin(again.header, again.data), DiskLog::Appended::kOk);
   EXPECT_EQ(world.log->Continue(budget), DiskLog::Appended::kOk);
-  Reopen();
+  world.Reopen();
   EXPECT_EQ(world.Get(1, kPart), Found::kRight);
   EXPECT_EQ(world.Get(2, kPart), Found::kRight);
 }
@@ -293,7 +288,7 @@ TEST_F(DiskLogTurns, F10_AWriteThatFailsMeanwhileLeavesNoHalfRecord) {
   world.Turns(200);
   for (uint64_t i = 0; i < next; ++i) EXPECT_NE(world.Get(i, kPart), Found::kRefused) << i;
   for (uint64_t i = 5000; i < 5300; ++i) world.Put(i, kPart);
-  Reopen();
+  world.Reopen();
   EXPECT_EQ(world.Get(5299, kPart), Found::kRight);
 }
 

@@ -119,6 +119,12 @@ class LogWorld {
     }
     CISTERN_CHECK(false);
   }
+  // All of it durable, a start, and that one through.
+  void Reopen() {
+    Settle();
+    Open();
+    Settle();
+  }
   void Turns(int count) {
     for (int i = 0; i < count; ++i) Turn();
   }
